@@ -1,0 +1,69 @@
+# Two commands are all a newcomer needs: `make run` and `make test`. Everything they need is fetched through go.mod, package.json and,
+# in CI, Debian's packages.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BUF  := go tool -modfile=tools/go.mod buf
+LINT := go tool -modfile=tools/go.mod golangci-lint
+MODULES := . services tests
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+.PHONY: build
+build: ## Build bin/toolway and bin/logs
+	go build -o bin/toolway ./cmd/toolway
+	go -C services build -o ../bin/logs ./logs/cmd
+
+.PHONY: run
+run: build ## Run the mesh in front of the logs service, with three commands to try
+	@deploy/local/run.sh
+
+.PHONY: test
+test: ## Test everything: units, and the built binary before real servers
+	go test ./...
+	go -C services test ./...
+	go -C tests test ./...
+
+.PHONY: race
+race: ## The same with the race detector
+	go test -race ./...
+	go -C services test -race ./...
+	go -C tests test -race ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each (default 10s)
+	@tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: lint
+lint: ## Lint Go and protobuf, and check the contract against the last release
+	@for m in $(MODULES); do (cd $$m && GOFLAGS= $(subst tools/go.mod,$(CURDIR)/tools/go.mod,$(LINT)) run --config $(CURDIR)/.golangci.yml ./...); done
+	$(BUF) lint
+	$(BUF) breaking --against proto/released.binpb
+
+.PHONY: vet
+vet: ## go vet in every module
+	@for m in $(MODULES); do go -C $$m vet ./...; done
+
+.PHONY: generate
+generate: ## Regenerate gen/ from proto/
+	$(BUF) generate
+
+.PHONY: release-contract
+release-contract: ## Make the present contract the one that buf breaking checks against
+	$(BUF) build -o proto/released.binpb
+
+.PHONY: bench
+bench: ## Benchmarks, as ratios in one run
+	@tools/bench.sh
+
+.PHONY: bench-quick
+bench-quick: ## The same in under a minute
+	@tools/bench.sh quick
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin .cache

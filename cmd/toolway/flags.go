@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolway/toolway/internal/mesh"
+)
+
+// sourceFlags are the flags of every command that needs a catalog.
+type sourceFlags struct {
+	config      string
+	backends    []string
+	descriptors []string
+	allow       []string
+	logFormat   string
+	logLevel    string
+}
+
+func (f *sourceFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.config, "config", "", "YAML configuration `FILE`; flags override it")
+	fs.StringArrayVarP(&f.backends, "backend", "b", nil, "gRPC server as `[NAME=]TARGET`, e.g. 127.0.0.1:50051, orders=dns:///orders:443, grpcs://host:443, unix:/run/x.sock; repeatable, a NAME given again adds a target")
+	fs.StringArrayVarP(&f.descriptors, "descriptors", "d", nil, "descriptor set or buf image of a backend as `[NAME=]FILE`: comments, and the contract where the server has no reflection; repeatable")
+	fs.StringArrayVar(&f.allow, "allow-metadata", nil, "metadata `KEY` (or pattern x-acme-*) that may cross to backends; repeatable")
+	fs.StringVar(&f.logFormat, "log-format", "", "`FORMAT` of the log on standard error: text or json (default: text on a terminal, else json)")
+	fs.StringVar(&f.logLevel, "log-level", "", "`LEVEL` of the log: debug, info, warn or error (default info)")
+}
+
+// load reads the configuration file and lays the flags over it.
+func (f *sourceFlags) load() (mesh.Config, error) {
+	var c mesh.Config
+	if f.config != "" {
+		var err error
+		if c, err = mesh.Load(f.config); err != nil {
+			return c, err
+		}
+	}
+	for _, v := range f.backends {
+		b, err := mesh.ParseBackend(v)
+		if err != nil {
+			return c, err
+		}
+		if err := c.AddBackend(b); err != nil {
+			return c, err
+		}
+	}
+	for _, v := range f.descriptors {
+		if err := c.AddDescriptors(v); err != nil {
+			return c, err
+		}
+	}
+	c.Metadata.Allow = append(c.Metadata.Allow, f.allow...)
+	if f.logFormat != "" {
+		c.Log.Format = f.logFormat
+	}
+	if f.logLevel != "" {
+		c.Log.Level = f.logLevel
+	}
+	return c, nil
+}
+
+// logger returns the log of c on standard error.
+func logger(c mesh.Log) (*slog.Logger, error) {
+	var level slog.Level
+	if c.Level != "" {
+		if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+			return nil, fmt.Errorf("log level %q: want debug, info, warn or error", c.Level)
+		}
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	format := c.Format
+	if format == "" {
+		format = "json"
+		if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			format = "text"
+		}
+	}
+	switch format {
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
+	}
+	return nil, fmt.Errorf("log format %q: want text or json", format)
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolway/toolway/internal/mesh"
+)
+
+func mcpCommand() *cobra.Command {
+	var f sourceFlags
+	cmd := &cobra.Command{
+		Use:     "mcp --backend [NAME=]TARGET...",
+		Short:   "Serve backends to an agent host over MCP on standard input and output",
+		Long:    "Serve MCP over stdio. Standard output carries the protocol only; logs go to standard error.\nEnds when standard input is closed and the calls in flight have finished.",
+		Example: "  toolway mcp --backend 127.0.0.1:50051",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Whatever a library prints must not reach the protocol's stream.
+			out := os.Stdout
+			os.Stdout = os.Stderr
+			c, err := f.load()
+			if err != nil {
+				return err
+			}
+			if len(c.Backends) == 0 {
+				return fmt.Errorf("nothing to serve: say where a gRPC server is, as in --backend 127.0.0.1:50051, or list backends in --config FILE")
+			}
+			log, err := logger(c.Log)
+			if err != nil {
+				return err
+			}
+			m, err := mesh.Open(cmd.Context(), c, mesh.Options{Logger: log, Version: currentVersion()})
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return m.ServeStdio(cmd.Context(), os.Stdin, out)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}

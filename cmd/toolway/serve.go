@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolway/toolway/internal/mesh"
+)
+
+func serveCommand() *cobra.Command {
+	var (
+		f                         sourceFlags
+		grpcAddr, httpAddr, admin string
+		data                      string
+		pprof                     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "serve --backend [NAME=]TARGET...",
+		Short: "Serve backends through the gRPC, MCP and HTTP doors",
+		Long: `Serve backends through three doors until SIGTERM or SIGINT, then drain.
+
+  gRPC  --grpc-addr   every registered service, with reflection and health
+  HTTP  --http-addr   REST from google.api.http, POST /{package.Service}/{Method}, SSE, /openapi.json
+  MCP   --http-addr   Streamable HTTP at /mcp`,
+		Example: "  toolway serve --backend 127.0.0.1:50051\n  toolway serve --backend orders=dns:///orders.internal:50051 --descriptors orders=orders.binpb\n  toolway serve --config toolway.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.load()
+			if err != nil {
+				return err
+			}
+			for _, o := range []struct {
+				flag string
+				from string
+				to   *string
+			}{{"grpc-addr", grpcAddr, &c.GRPC.Addr}, {"http-addr", httpAddr, &c.HTTP.Addr}, {"admin-addr", admin, &c.Admin.Addr}, {"data", data, &c.Data}} {
+				if cmd.Flags().Changed(o.flag) || *o.to == "" {
+					*o.to = o.from
+				}
+			}
+			c.Admin.Pprof = c.Admin.Pprof || pprof
+			if len(c.Backends) == 0 {
+				return fmt.Errorf("nothing to serve: say where a gRPC server is, as in --backend 127.0.0.1:50051, or list backends in --config FILE")
+			}
+			log, err := logger(c.Log)
+			if err != nil {
+				return err
+			}
+			m, err := mesh.Open(cmd.Context(), c, mesh.Options{Logger: log, Version: currentVersion()})
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return m.Serve(cmd.Context())
+		},
+	}
+	f.register(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&grpcAddr, "grpc-addr", "127.0.0.1:7070", "address of the gRPC door, or off")
+	fs.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP and MCP doors, or off")
+	fs.StringVar(&admin, "admin-addr", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics, loopback only, or off")
+	fs.BoolVar(&pprof, "admin-pprof", false, "serve /debug/pprof/ on the admin address")
+	fs.StringVar(&data, "data", "", "`DIR` of durable state: the last contract of each backend, so that methods are known while a backend is away")
+	return cmd
+}

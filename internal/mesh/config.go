@@ -1,0 +1,426 @@
+package mesh
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/toolway/toolway/internal/nearmiss"
+)
+
+// Config is everything an operator can say. The zero value, after Normalise, serves on loopback with embedded defaults.
+type Config struct {
+	// Backends in order: the first one that brings a service, route or tool name keeps it.
+	Backends []Backend `yaml:"backends"`
+	GRPC     GRPC      `yaml:"grpc"`
+	HTTP     HTTP      `yaml:"http"`
+	MCP      MCP       `yaml:"mcp"`
+	Admin    Admin     `yaml:"admin"`
+	Metadata Metadata  `yaml:"metadata"`
+	Deadline Deadline  `yaml:"deadline"`
+	Log      Log       `yaml:"log"`
+	Trace    Trace     `yaml:"trace"`
+	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
+	// still knows its methods. Default: none is kept.
+	Data string `yaml:"data"`
+	// Drain bounds how long calls in flight may go on after SIGTERM. Default 25s.
+	Drain Duration `yaml:"drain"`
+}
+
+// Backend is one gRPC server, or several that serve the same contract.
+type Backend struct {
+	// Name is unique: [a-z0-9][a-z0-9-]*, at most 63 characters. Default: made from the first target.
+	Name string `yaml:"name"`
+	// Targets are gRPC targets: host:port, dns:///host:port, unix:/path; calls go round robin over those that are healthy.
+	Targets []string `yaml:"targets"`
+	// Descriptors are files with descriptor sets or buf images. They supply comments, and the contract where the server has no reflection.
+	Descriptors []string `yaml:"descriptors"`
+	// TLS is how to reach the targets; none means plaintext.
+	TLS *TLS `yaml:"tls"`
+	// Services, if not empty, are the full names of the services that this backend may bring.
+	Services []string `yaml:"services"`
+	// ToolPrefix is put before the backend's tool names.
+	ToolPrefix string `yaml:"tool_prefix"`
+	// MaxMessageBytes bounds one message from the backend. Default 64 MiB.
+	MaxMessageBytes int `yaml:"max_message_bytes"`
+}
+
+// TLS is how to reach a backend with TLS, or how to serve with it.
+type TLS struct {
+	// CA is a PEM file of roots. Default: the system's.
+	CA string `yaml:"ca"`
+	// Cert and Key are PEM files of the mesh's own certificate, for mTLS.
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	// ServerName is what the backend's certificate must be for. Default: the target's host.
+	ServerName string `yaml:"server_name"`
+	// InsecureSkipVerify accepts any certificate. Only for tests.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
+	// AllowNoALPN accepts servers and balancers that do not negotiate h2 by ALPN.
+	AllowNoALPN bool `yaml:"allow_no_alpn"`
+}
+
+// GRPC is the gRPC door.
+type GRPC struct {
+	// Addr is host:port, or "off". Default 127.0.0.1:7070.
+	Addr string `yaml:"addr"`
+	// MaxMessageBytes bounds one request message, after decompression. Default 16 MiB.
+	MaxMessageBytes int `yaml:"max_message_bytes"`
+}
+
+// HTTP is the listener of the HTTP and MCP doors.
+type HTTP struct {
+	// Addr is host:port, or "off". Default 127.0.0.1:8080.
+	Addr string `yaml:"addr"`
+	// AllowedHosts are further Host names that a loopback listener accepts, or, on another listener, all that it accepts (none: any).
+	AllowedHosts []string `yaml:"allowed_hosts"`
+	// AllowedOrigins are the origins of browser pages, besides the mesh's own, that may call: "https://console.example.com".
+	AllowedOrigins []string `yaml:"allowed_origins"`
+	// MaxBodyBytes bounds one request body. Default 4 MiB.
+	MaxBodyBytes int64 `yaml:"max_body_bytes"`
+	// Heartbeat is how often a silent event stream gets a comment. Default 15s.
+	Heartbeat Duration `yaml:"heartbeat"`
+}
+
+// MCP is the MCP door.
+type MCP struct {
+	// Sessions keeps a session per client for protocol versions before 2026-07-28. Default: none is needed.
+	Sessions bool `yaml:"sessions"`
+}
+
+// Admin is the operator's listener.
+type Admin struct {
+	// Addr is host:port on a loopback address, or "off". Default 127.0.0.1:8081.
+	Addr string `yaml:"addr"`
+	// Pprof serves /debug/pprof/ too.
+	Pprof bool `yaml:"pprof"`
+}
+
+// Metadata says what crosses from callers to backends.
+type Metadata struct {
+	// Allow are further metadata keys, or patterns with "*", that may cross. Credentials and identity never do.
+	Allow []string `yaml:"allow"`
+}
+
+// Deadline bounds calls.
+type Deadline struct {
+	// Default is the deadline of a unary call that brings none. Default 60s.
+	Default Duration `yaml:"default"`
+	// Max caps the deadline of every unary call. Default 10m.
+	Max Duration `yaml:"max"`
+	// StreamMax caps streaming calls. Default: no cap.
+	StreamMax Duration `yaml:"stream_max"`
+	// Reserve is kept back for the way home: the backend gets what remains less this. Default 5ms.
+	Reserve Duration `yaml:"reserve"`
+}
+
+// Log is the log on standard error.
+type Log struct {
+	// Format is "text" or "json". Default: text on a terminal, else json.
+	Format string `yaml:"format"`
+	// Level is "debug", "info", "warn" or "error". Default info.
+	Level string `yaml:"level"`
+}
+
+// Trace is where spans go.
+type Trace struct {
+	// OTLP is the host:port or URL of an OTLP/gRPC collector. Default: no spans are made; trace ids are passed on all the same.
+	OTLP string `yaml:"otlp"`
+	// SampleRatio is the share of new traces that are recorded, 0 to 1. A caller's decision stands. Default 1.
+	SampleRatio *float64 `yaml:"sample_ratio"`
+}
+
+// Duration is a time.Duration that YAML writes as "1m30s".
+type Duration time.Duration
+
+// UnmarshalYAML reads "1m30s".
+func (d *Duration) UnmarshalYAML(b []byte) error {
+	var s string
+	if err := yaml.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration: write it as 500ms, 30s or 5m", s)
+	}
+	if v < 0 {
+		return fmt.Errorf("duration %q is negative", s)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Load reads a configuration file. Unknown keys are errors that name the line and, where there is one, the key that was meant. Relative
+// paths in the file are relative to the file.
+func Load(path string) (Config, error) {
+	var c Config
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("read configuration: %w", err)
+	}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return c, nil
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(&c); err != nil {
+		return c, fmt.Errorf("configuration %q: %w", path, explain(err))
+	}
+	dir := filepath.Dir(path)
+	for i := range c.Backends {
+		b := &c.Backends[i]
+		for j := range b.Descriptors {
+			b.Descriptors[j] = relativeTo(dir, b.Descriptors[j])
+		}
+		if b.TLS != nil {
+			b.TLS.CA, b.TLS.Cert, b.TLS.Key = relativeTo(dir, b.TLS.CA), relativeTo(dir, b.TLS.Cert), relativeTo(dir, b.TLS.Key)
+		}
+	}
+	c.Data = relativeTo(dir, c.Data)
+	return c, nil
+}
+
+func relativeTo(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// explain says where and what in a YAML error, without the library's drawing.
+func explain(err error) error {
+	var at yaml.Error
+	if !errors.As(err, &at) {
+		return err
+	}
+	where := ""
+	if t := at.GetToken(); t != nil && t.Position != nil {
+		where = fmt.Sprintf("line %d, column %d: ", t.Position.Line, t.Position.Column)
+	}
+	msg := at.GetMessage()
+	var unknown *yaml.UnknownFieldError
+	if errors.As(err, &unknown) {
+		name := strings.Trim(strings.TrimPrefix(msg, "unknown field "), `"`)
+		msg = fmt.Sprintf("unknown key %q", name)
+		if near := nearmiss.Find(name, keys(reflect.TypeFor[Config]())); near != "" {
+			msg += fmt.Sprintf("; did you mean %q?", near)
+		}
+	}
+	return errors.New(where + msg)
+}
+
+// keys yields every YAML key below t.
+func keys(t reflect.Type) iter.Seq[string] {
+	return func(yield func(string) bool) { walkKeys(t, yield) }
+}
+
+func walkKeys(t reflect.Type, yield func(string) bool) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return walkKeys(t.Elem(), yield)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if !yield(f.Tag.Get("yaml")) || !walkKeys(f.Type, yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+var backendName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// Normalise fills in defaults and refuses contradictions.
+func (c *Config) Normalise() error {
+	or := func(s *string, d string) {
+		if *s == "" {
+			*s = d
+		}
+	}
+	or(&c.GRPC.Addr, "127.0.0.1:7070")
+	or(&c.HTTP.Addr, "127.0.0.1:8080")
+	or(&c.Admin.Addr, "127.0.0.1:8081")
+	or(&c.Log.Level, "info")
+	orDuration := func(d *Duration, v time.Duration) {
+		if *d == 0 {
+			*d = Duration(v)
+		}
+	}
+	orDuration(&c.Drain, 25*time.Second)
+	orDuration(&c.Deadline.Default, time.Minute)
+	orDuration(&c.Deadline.Max, 10*time.Minute)
+	orDuration(&c.Deadline.Reserve, 5*time.Millisecond)
+	if c.Deadline.Default > c.Deadline.Max {
+		return fmt.Errorf("deadline.default %s is above deadline.max %s: lower the one or raise the other", time.Duration(c.Deadline.Default), time.Duration(c.Deadline.Max))
+	}
+	if c.GRPC.MaxMessageBytes == 0 {
+		c.GRPC.MaxMessageBytes = 16 << 20
+	}
+	if r := c.Trace.SampleRatio; r != nil && (*r < 0 || *r > 1) {
+		return fmt.Errorf("trace.sample_ratio %v is not between 0 and 1", *r)
+	}
+	seen := map[string]bool{}
+	for i := range c.Backends {
+		b := &c.Backends[i]
+		if b.Name == "" && len(b.Targets) > 0 {
+			b.Name = NameOf(b.Targets[0])
+		}
+		if !backendName.MatchString(b.Name) {
+			return fmt.Errorf("backend name %q: want lower-case letters, digits and dashes, at most 63", b.Name)
+		}
+		if seen[b.Name] {
+			return fmt.Errorf("two backends are named %q: rename one, or list its address under targets of the other", b.Name)
+		}
+		seen[b.Name] = true
+		if len(b.Targets) == 0 && len(b.Descriptors) == 0 {
+			return fmt.Errorf("backend %q has no targets: say where it is, as host:port", b.Name)
+		}
+		for _, t := range b.Targets {
+			if err := checkTarget(t); err != nil {
+				return fmt.Errorf("backend %q: %w", b.Name, err)
+			}
+		}
+	}
+	if c.Admin.Addr != Off && !loopback(c.Admin.Addr) {
+		return fmt.Errorf("admin address %q is not a loopback address, and the admin listener has no authentication: use 127.0.0.1:8081, or \"off\"", c.Admin.Addr)
+	}
+	for name, addr := range map[string]string{"grpc": c.GRPC.Addr, "http": c.HTTP.Addr, "admin": c.Admin.Addr} {
+		if addr == Off {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("%s address %q: want host:port, such as 127.0.0.1:8080, or \"off\"", name, addr)
+		}
+	}
+	return nil
+}
+
+// Off is the address of a listener that is not wanted.
+const Off = "off"
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// checkTarget refuses what gRPC would only complain about much later.
+func checkTarget(t string) error {
+	if t == "" {
+		return errors.New("empty target: want host:port, dns:///host:port or unix:/path")
+	}
+	if strings.Contains(t, "://") || strings.HasPrefix(t, "unix:") || strings.HasPrefix(t, "unix-abstract:") || strings.HasPrefix(t, "dns:") || strings.HasPrefix(t, "passthrough:") {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(t)
+	if err != nil || port == "" {
+		return fmt.Errorf("target %q has no port: want host:port, dns:///host:port or unix:/path", t)
+	}
+	if host == "" {
+		return fmt.Errorf("target %q has no host: for this machine write 127.0.0.1%s", t, t)
+	}
+	return nil
+}
+
+var unsafeInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// NameOf makes a backend name from a target: "dns:///orders.internal:50051" becomes "orders-internal-50051".
+func NameOf(target string) string {
+	t := target
+	if _, rest, ok := strings.Cut(t, "://"); ok {
+		t = strings.TrimLeft(rest, "/")
+		if i := strings.LastIndex(t, "/"); i >= 0 {
+			t = t[i+1:]
+		}
+	}
+	t = strings.Trim(unsafeInName.ReplaceAllString(strings.ToLower(t), "-"), "-")
+	if len(t) > 63 {
+		t = strings.Trim(t[len(t)-63:], "-")
+	}
+	if t == "" {
+		return "backend"
+	}
+	return t
+}
+
+// ParseBackend reads a --backend value: TARGET or NAME=TARGET. A target that begins with grpcs:// or https:// is reached by TLS with the
+// system's roots.
+func ParseBackend(v string) (Backend, error) {
+	var b Backend
+	target := v
+	if name, rest, ok := strings.Cut(v, "="); ok && backendName.MatchString(name) {
+		b.Name, target = name, rest
+	}
+	for _, p := range []string{"grpcs://", "https://"} {
+		if rest, ok := strings.CutPrefix(target, p); ok {
+			target, b.TLS = strings.TrimSuffix(rest, "/"), &TLS{}
+		}
+	}
+	for _, p := range []string{"grpc://", "http://"} {
+		if rest, ok := strings.CutPrefix(target, p); ok {
+			target = strings.TrimSuffix(rest, "/")
+		}
+	}
+	if err := checkTarget(target); err != nil {
+		return b, fmt.Errorf("--backend %q: %w", v, err)
+	}
+	b.Targets = []string{target}
+	if b.Name == "" {
+		b.Name = NameOf(target)
+	}
+	return b, nil
+}
+
+// AddBackend adds b, or its targets to the backend that has its name.
+func (c *Config) AddBackend(b Backend) error {
+	for i := range c.Backends {
+		if have := &c.Backends[i]; have.Name == b.Name {
+			if (have.TLS == nil) != (b.TLS == nil) && len(have.Targets) > 0 {
+				return fmt.Errorf("backend %q has targets with and without TLS: name them as two backends", b.Name)
+			}
+			have.Targets = append(have.Targets, b.Targets...)
+			return nil
+		}
+	}
+	c.Backends = append(c.Backends, b)
+	return nil
+}
+
+// AddDescriptors adds a --descriptors value: NAME=FILE, or FILE when there is at most one backend.
+func (c *Config) AddDescriptors(v string) error {
+	name, file, ok := strings.Cut(v, "=")
+	if !ok || !backendName.MatchString(name) {
+		file = v
+		switch len(c.Backends) {
+		case 0:
+			name = strings.Trim(unsafeInName.ReplaceAllString(strings.ToLower(strings.TrimSuffix(filepath.Base(v), filepath.Ext(v))), "-"), "-")
+		case 1:
+			name = c.Backends[0].Name
+		default:
+			return fmt.Errorf("--descriptors %q: there are %d backends; say whose it is, as NAME=FILE", v, len(c.Backends))
+		}
+	}
+	for i := range c.Backends {
+		if c.Backends[i].Name == name {
+			c.Backends[i].Descriptors = append(c.Backends[i].Descriptors, file)
+			return nil
+		}
+	}
+	c.Backends = append(c.Backends, Backend{Name: name, Descriptors: []string{file}})
+	return nil
+}
