@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net"
 	"os"
@@ -168,10 +169,8 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("read configuration: %w", err)
 	}
-	if len(bytes.TrimSpace(b)) == 0 {
-		return c, nil
-	}
-	if err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(&c); err != nil {
+	// An empty document, or one of comments only, is io.EOF and means all defaults.
+	if err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("configuration %q: %w", path, explain(err))
 	}
 	dir := filepath.Dir(path)

@@ -1,0 +1,167 @@
+package mesh_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolway/toolway/internal/mesh"
+)
+
+func load(t *testing.T, text string) (mesh.Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "toolway.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return mesh.Load(path)
+}
+
+func TestLoad(t *testing.T) {
+	c, err := load(t, `
+backends:
+  - name: orders
+    targets: [orders-1:443, "dns:///orders.internal:443"]
+    descriptors: [orders.binpb]
+    tls: {ca: certs/ca.pem, server_name: orders.internal}
+    services: [acme.orders.v1.Orders]
+deadline: {default: 5s, max: 1m30s}
+metadata: {allow: [x-acme-*]}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.Backends[0]
+	if b.Name != "orders" || len(b.Targets) != 2 || b.TLS.ServerName != "orders.internal" {
+		t.Errorf("backend = %+v", b)
+	}
+	if !filepath.IsAbs(b.Descriptors[0]) || !filepath.IsAbs(b.TLS.CA) {
+		t.Errorf("paths %q and %q are not relative to the file", b.Descriptors[0], b.TLS.CA)
+	}
+	if got := time.Duration(c.Deadline.Max); got != 90*time.Second {
+		t.Errorf("deadline.max = %v, want 1m30s", got)
+	}
+}
+
+func TestLoadSaysWhatAndWhere(t *testing.T) {
+	for _, c := range []struct{ name, yaml, want string }{
+		{"unknown key", "backends:\n  - name: a\n    target: x:1\n", `line 3, column 5: unknown key "target"; did you mean "targets"?`},
+		{"unknown section", "http:\n  adddr: x\n", `unknown key "adddr"; did you mean "addr"?`},
+		{"far from anything", "zzzzzzzz: 1\n", `unknown key "zzzzzzzz"`},
+		{"wrong type", "backends: 7\n", "line 1"},
+		{"bad duration", "drain: soon\n", `"soon" is not a duration: write it as 500ms, 30s or 5m`},
+		{"negative duration", "drain: -1s\n", `negative`},
+		{"not YAML", "a: [\n", "line 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := load(t, c.yaml)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Load = %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+	if _, err := mesh.Load(filepath.Join(t.TempDir(), "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("Load of a missing file = %v, want its name", err)
+	}
+}
+
+func TestEmptyConfigurationIsDefaults(t *testing.T) {
+	c, err := load(t, "# nothing yet\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Normalise(); err != nil {
+		t.Fatal(err)
+	}
+	if c.GRPC.Addr != "127.0.0.1:7070" || c.HTTP.Addr != "127.0.0.1:8080" || c.Admin.Addr != "127.0.0.1:8081" {
+		t.Errorf("addresses = %q %q %q", c.GRPC.Addr, c.HTTP.Addr, c.Admin.Addr)
+	}
+	if got := time.Duration(c.Deadline.Default); got != time.Minute {
+		t.Errorf("deadline.default = %v, want 1m", got)
+	}
+	if got := time.Duration(c.Drain); got != 25*time.Second {
+		t.Errorf("drain = %v, want 25s", got)
+	}
+	if c.GRPC.MaxMessageBytes != 16<<20 {
+		t.Errorf("grpc.max_message_bytes = %d, want 16 MiB", c.GRPC.MaxMessageBytes)
+	}
+}
+
+func TestNormaliseRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		config mesh.Config
+		want   string
+	}{
+		{"admin beyond loopback", mesh.Config{Admin: mesh.Admin{Addr: "0.0.0.0:8081"}}, "not a loopback address"},
+		{"admin on all interfaces", mesh.Config{Admin: mesh.Admin{Addr: ":8081"}}, "not a loopback address"},
+		{"address without port", mesh.Config{HTTP: mesh.HTTP{Addr: "localhost"}}, "want host:port"},
+		{"two of a name", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"x:1"}}, {Name: "a", Targets: []string{"y:1"}}}}, `two backends are named "a"`},
+		{"no target", mesh.Config{Backends: []mesh.Backend{{Name: "a"}}}, "has no targets"},
+		{"no port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"host"}}}}, `"host" has no port`},
+		{"no host", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{":50051"}}}}, "127.0.0.1:50051"},
+		{"bad name", mesh.Config{Backends: []mesh.Backend{{Name: "A b", Targets: []string{"x:1"}}}}, `backend name "A b"`},
+		{"default above cap", mesh.Config{Deadline: mesh.Deadline{Default: mesh.Duration(time.Hour)}}, "above deadline.max"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.config.Normalise()
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Normalise = %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestParseBackend(t *testing.T) {
+	for _, c := range []struct {
+		in, name, target string
+		tls              bool
+	}{
+		{"127.0.0.1:50051", "127-0-0-1-50051", "127.0.0.1:50051", false},
+		{"orders=127.0.0.1:50051", "orders", "127.0.0.1:50051", false},
+		{"dns:///orders.internal:443", "orders-internal-443", "dns:///orders.internal:443", false},
+		{"unix:/run/x.sock", "unix-run-x-sock", "unix:/run/x.sock", false},
+		{"shop=grpcs://shop.internal:443", "shop", "shop.internal:443", true},
+		{"https://shop.internal:443/", "shop-internal-443", "shop.internal:443", true},
+		{"[::1]:50051", "1-50051", "[::1]:50051", false},
+		{"xds:///a?b=c", "a-b-c", "xds:///a?b=c", false},
+	} {
+		b, err := mesh.ParseBackend(c.in)
+		if err != nil {
+			t.Errorf("ParseBackend(%q) = %v", c.in, err)
+			continue
+		}
+		if b.Name != c.name || b.Targets[0] != c.target || (b.TLS != nil) != c.tls {
+			t.Errorf("ParseBackend(%q) = %q %q TLS %v, want %q %q TLS %v", c.in, b.Name, b.Targets[0], b.TLS != nil, c.name, c.target, c.tls)
+		}
+	}
+	for _, bad := range []string{"", "orders=", "localhost", ":50051"} {
+		if _, err := mesh.ParseBackend(bad); err == nil {
+			t.Errorf("ParseBackend(%q) is accepted", bad)
+		}
+	}
+}
+
+func TestDescriptorsFindTheirBackend(t *testing.T) {
+	var c mesh.Config
+	for _, v := range []string{"a=x:1", "b=y:1", "a=z:1"} {
+		b, err := mesh.ParseBackend(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddBackend(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.Backends) != 2 || len(c.Backends[0].Targets) != 2 {
+		t.Fatalf("backends = %+v, want a with two targets, and b", c.Backends)
+	}
+	if err := c.AddDescriptors("b=shop.binpb"); err != nil || c.Backends[1].Descriptors[0] != "shop.binpb" {
+		t.Errorf("AddDescriptors(b=…) = %v, backends %+v", err, c.Backends)
+	}
+	if err := c.AddDescriptors("shop.binpb"); err == nil || !strings.Contains(err.Error(), "NAME=FILE") {
+		t.Errorf("AddDescriptors without a name = %v, want an error that shows NAME=FILE", err)
+	}
+}
