@@ -40,7 +40,7 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each (default 10s)
 
 .PHONY: lint
 lint: ## Lint Go and protobuf, and check the contract against the last release
-	@for m in $(MODULES); do (cd $$m && GOFLAGS= $(subst tools/go.mod,$(CURDIR)/tools/go.mod,$(LINT)) run --config $(CURDIR)/.golangci.yml ./...); done
+	@for m in $(MODULES); do (cd $$m && $(subst tools/go.mod,$(CURDIR)/tools/go.mod,$(LINT)) run --config $(CURDIR)/.golangci.yml ./...); done
 	$(BUF) lint
 	$(BUF) breaking --against proto/released.binpb
 
