@@ -1,0 +1,298 @@
+package toolschema
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// plan says how much is told. Plans are tried from rich to poor until everything fits.
+type plan struct {
+	fieldRunes int  // of a field's comment
+	oneLine    bool // only its first sentence
+	enumRunes  int  // of the comments of an enum's values
+	repeats    int  // how often a message may stand inside itself
+}
+
+var plans = []plan{
+	{fieldRunes: 512, enumRunes: 400, repeats: 2},
+	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 2},
+	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 1},
+	{fieldRunes: 80, oneLine: true, repeats: 1},
+	{repeats: 1},
+}
+
+// builder makes one schema by one plan.
+type builder struct {
+	o        Options
+	plan     plan
+	pending  []*node
+	enc      encoder
+	defs     []*definition
+	byType   map[protoreflect.FullName]*definition
+	comments map[protoreflect.Descriptor]string
+}
+
+func newBuilder(o Options) *builder {
+	return &builder{o: o, comments: map[protoreflect.Descriptor]string{}, enc: encoder{strict: o.Profile == Strict}}
+}
+
+func (b *builder) reset(p plan) {
+	b.plan, b.pending, b.defs = p, b.pending[:0], nil
+	b.byType = map[protoreflect.FullName]*definition{}
+}
+
+// inlined makes a schema without references: every message stands where it is used, and recursion ends in a stated rest.
+func inlined(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
+	b := newBuilder(o)
+	var top *node
+	for i, p := range plans {
+		b.reset(p)
+		last := i == len(plans)-1
+		top = b.top(md)
+		size := b.size(top)
+		if size > o.MaxBytes {
+			if !last {
+				continue
+			}
+			b.trim(top, &size)
+		}
+		if b.growAll(&size, last) {
+			break
+		}
+	}
+	return b.encode(top)
+}
+
+// top returns the root node, with its own properties and nothing below.
+func (b *builder) top(md protoreflect.MessageDescriptor) *node {
+	g := &growth{md: md}
+	root := b.message(md, g)
+	root.rootless = true
+	if b.o.List == "" {
+		root.desc = b.text(md, b.plan.fieldRunes)
+		return root
+	}
+	g.depth = 1
+	list := &node{kind: "array", items: root}
+	top := &node{kind: "object", props: []prop{{b.o.List, list}}, closed: b.o.Profile == Strict}
+	if b.o.Profile == Strict && b.o.Direction == Input {
+		top.required = []string{b.o.List}
+	}
+	return top
+}
+
+// body returns the node of the message itself below top.
+func (b *builder) body(top *node) *node {
+	if b.o.List == "" {
+		return top
+	}
+	return top.props[0].node.items
+}
+
+// growAll grows the pending messages, level by level and required ones first, as far as the budget goes.
+// Unless last, it stops and returns false at the first that does not fit.
+func (b *builder) growAll(size *int, last bool) bool {
+	whole := true
+	for len(b.pending) > 0 {
+		level := b.pending
+		b.pending = nil
+		slices.SortStableFunc(level, func(x, y *node) int { return x.grow.rank - y.grow.rank })
+		for _, n := range level {
+			if b.growOne(n, size) {
+				continue
+			}
+			whole = false
+			if !last {
+				return false
+			}
+		}
+	}
+	return whole
+}
+
+// growOne puts the properties of a message into its node, if they fit.
+func (b *builder) growOne(n *node, size *int) bool {
+	g, waiting := n.grow, len(b.pending)
+	before := b.size(n)
+	grown := b.message(g.md, g)
+	grown.desc, grown.nullable, grown.facts, grown.words = n.desc, n.nullable, append(n.facts, grown.facts...), append(n.words, grown.words...)
+	after := b.size(grown)
+	if *size+after-before > b.o.MaxBytes {
+		b.pending = b.pending[:waiting]
+		return false
+	}
+	*size += after - before
+	*n = *grown
+	return true
+}
+
+// trim leaves out properties of a root that is too large by itself: optional ones, from the end.
+func (b *builder) trim(top *node, size *int) {
+	root := b.body(top)
+	sizes := make([]int, len(root.props))
+	for i, p := range root.props {
+		sizes[i] = len(p.name) + 4 + b.size(p.node)
+	}
+	const words = 512 // for the sentence that names what is left out
+	keep := make([]bool, len(root.props))
+	budget := b.o.MaxBytes - words - (*size - sum(sizes))
+	for _, must := range []bool{true, false} {
+		for i, p := range root.props {
+			if slices.Contains(root.required, p.name) == must && sizes[i] <= budget {
+				keep[i] = true
+				budget -= sizes[i]
+			}
+		}
+	}
+	var props []prop
+	for i, p := range root.props {
+		if keep[i] {
+			props = append(props, p)
+			continue
+		}
+		root.left = append(root.left, p.name)
+		root.required = slices.DeleteFunc(root.required, func(s string) bool { return s == p.name })
+		b.forget(p.node)
+	}
+	root.props = props
+	root.closed = root.closed && b.o.Profile == Strict
+	*size = b.size(top)
+	if *size > b.o.MaxBytes {
+		root.desc, root.words, root.left = "", nil, root.left[:min(len(root.left), 1)]
+		*size = b.size(top)
+	}
+	if *size > b.o.MaxBytes {
+		root.props, root.required, root.left, b.pending = nil, nil, nil, nil
+		root.desc = strconv.Itoa(len(sizes)) + " fields, too many to describe here."
+		*size = b.size(top)
+	}
+}
+
+// forget takes a node that was dropped off the pending list.
+func (b *builder) forget(n *node) {
+	b.pending = slices.DeleteFunc(b.pending, func(p *node) bool { return p == n || p == n.items || p == n.values })
+}
+
+func sum(ns []int) int {
+	total := 0
+	for _, n := range ns {
+		total += n
+	}
+	return total
+}
+
+func (b *builder) size(n *node) int {
+	b.enc.buf = b.enc.buf[:0]
+	b.enc.node(n)
+	return len(b.enc.buf)
+}
+
+func (b *builder) encode(top *node) json.RawMessage {
+	b.enc.buf = make([]byte, 0, b.size(top)+64)
+	b.enc.node(top)
+	if len(b.defs) == 0 {
+		return b.enc.buf
+	}
+	open := false
+	for _, d := range b.defs {
+		if d.cut && b.enc.strict {
+			continue
+		}
+		if !open {
+			b.enc.buf = append(b.enc.buf[:len(b.enc.buf)-1], `,"$defs":{`...)
+			open = true
+		} else {
+			b.enc.buf = append(b.enc.buf, ',')
+		}
+		b.enc.buf = appendString(b.enc.buf, d.name)
+		b.enc.buf = append(b.enc.buf, ':')
+		b.enc.node(d.node)
+	}
+	if open {
+		b.enc.buf = append(b.enc.buf, '}', '}')
+	}
+	return b.enc.buf
+}
+
+// referenced makes a schema with a definition for each message.
+func referenced(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
+	limit := o.MaxBytes
+	b := newBuilder(o)
+	for i := 0; ; {
+		b.reset(plans[i])
+		last := i == len(plans)-1
+		top := b.top(md)
+		size := b.size(top)
+		if size > b.o.MaxBytes && last {
+			b.trim(top, &size)
+		}
+		if size <= b.o.MaxBytes && b.defineAll(size, last) || last {
+			out := b.encode(top)
+			over := len(out) - limit
+			if over <= 0 || b.o.MaxBytes <= over {
+				return out
+			}
+			// Naming what was left out took more room than was planned for.
+			b.o.MaxBytes -= over + over/4
+		}
+		if !last {
+			i++
+		}
+	}
+}
+
+// defineAll grows the definitions in the order in which they were first needed, as far as the budget goes.
+func (b *builder) defineAll(size int, last bool) bool {
+	whole := true
+	if len(b.defs) > 0 {
+		size += len(`,"$defs":{}`)
+	}
+	for _, d := range b.defs {
+		size += b.defSize(d)
+	}
+	for i := 0; i < len(b.defs); i++ {
+		d := b.defs[i]
+		known := len(b.defs)
+		grown := b.message(d.node.grow.md, d.node.grow)
+		after := b.size(grown) - b.size(d.node)
+		for _, more := range b.defs[known:] {
+			after += b.defSize(more)
+		}
+		if size+after <= b.o.MaxBytes {
+			size += after
+			d.node = grown
+			continue
+		}
+		if !last {
+			return false
+		}
+		whole = false
+		d.cut = true
+		for _, more := range b.defs[known:] {
+			delete(b.byType, protoreflect.FullName(more.name))
+		}
+		b.defs = b.defs[:known]
+	}
+	return whole
+}
+
+func (b *builder) defSize(d *definition) int { return len(d.name) + len(`"":,`) + b.size(d.node) }
+
+// text returns a comment as the plan wants it, of at most limit runes.
+func (b *builder) text(d protoreflect.Descriptor, limit int) string {
+	if limit == 0 {
+		return ""
+	}
+	s, ok := b.comments[d]
+	if !ok {
+		s = clean(rawComment(d))
+		b.comments[d] = s
+	}
+	if b.plan.oneLine {
+		s = firstSentence(s)
+	}
+	return shorten(s, limit)
+}

@@ -1,0 +1,220 @@
+package toolschema
+
+import (
+	"regexp"
+	"strings"
+
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// safeKey is what model APIs accept as a property name.
+var safeKey = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+
+// field is one field of a message as a schema shows it.
+type field struct {
+	fd      protoreflect.FieldDescriptor
+	key     string // "" when it is not listed
+	options proto.Message
+	rules   *validate.FieldRules
+	behaves behaviour
+}
+
+// behaviour is google.api.field_behavior.
+type behaviour struct{ required, outputOnly, inputOnly, immutable, identifier, unordered bool }
+
+func behaviourOf(o proto.Message) behaviour {
+	var b behaviour
+	for _, v := range option[[]annotations.FieldBehavior](o, annotations.E_FieldBehavior) {
+		switch v {
+		case annotations.FieldBehavior_REQUIRED:
+			b.required = true
+		case annotations.FieldBehavior_OUTPUT_ONLY:
+			b.outputOnly = true
+		case annotations.FieldBehavior_INPUT_ONLY:
+			b.inputOnly = true
+		case annotations.FieldBehavior_IMMUTABLE:
+			b.immutable = true
+		case annotations.FieldBehavior_IDENTIFIER:
+			b.identifier = true
+		case annotations.FieldBehavior_UNORDERED_LIST:
+			b.unordered = true
+		}
+	}
+	return b
+}
+
+// fields returns the fields of md that this direction has, in the order of the contract, with their keys.
+func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden, unsafe []string) {
+	fds := md.Fields()
+	taken := make(map[string]bool, fds.Len())
+	names := make(map[string]bool, fds.Len())
+	for i := range fds.Len() {
+		names[fds.Get(i).JSONName()] = true
+	}
+	for i := range fds.Len() {
+		f := field{fd: fds.Get(i), options: options(fds.Get(i))}
+		f.rules = option[*validate.FieldRules](f.options, validate.E_Field)
+		f.behaves = behaviourOf(f.options)
+		name := f.fd.JSONName()
+		if b.o.Direction == Input && f.behaves.outputOnly || b.o.Direction == Output && f.behaves.inputOnly {
+			hidden = append(hidden, name)
+			taken[name] = true
+			continue
+		}
+		f.key = name
+		switch {
+		case b.o.Direction == Output:
+			if taken[name] {
+				continue // the same key twice: the first stands for both
+			}
+		case taken[name] || !safeKey.MatchString(name):
+			f.key = f.fd.TextName()
+			if names[f.key] || taken[f.key] || !safeKey.MatchString(f.key) {
+				unsafe = append(unsafe, name)
+				f.key = ""
+			}
+		}
+		taken[f.key] = true
+		fs = append(fs, f)
+	}
+	return fs, hidden, unsafe
+}
+
+// message returns the node of md with its properties; messages in it are left to grow.
+func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
+	n := &node{kind: "object"}
+	if md.IsPlaceholder() {
+		n.words = []string{"The contract does not hold the type " + string(md.FullName()) + "."}
+		return n
+	}
+	if s := b.special(md, true); s != nil {
+		return s
+	}
+	o := options(md)
+	rules := option[*validate.MessageRules](o, validate.E_Message)
+	ignoreZero := map[string]bool{}
+	for _, r := range rules.GetOneof() {
+		for _, name := range r.GetFields() {
+			ignoreZero[name] = true
+		}
+	}
+	fs, hidden, unsafe := b.fields(md)
+	keys := make(map[protoreflect.Name]string, len(fs))
+	for i := range fs {
+		f := &fs[i]
+		keys[f.fd.Name()] = f.key
+		if f.key == "" {
+			continue
+		}
+		v := b.value(f, g)
+		must := b.constrain(f, v, ignoreZero[string(f.fd.Name())])
+		if b.o.Direction == Output {
+			must = f.fd.Cardinality() == protoreflect.Required
+		}
+		if b.o.Profile == Strict && b.o.Direction == Input {
+			if !must && v.kind != "null" {
+				v.nullable = true
+			}
+			n.required = append(n.required, f.key)
+		} else if must {
+			n.required = append(n.required, f.key)
+		}
+		b.rank(v, must, f)
+		n.props = append(n.props, prop{f.key, v})
+	}
+	if len(unsafe) > 0 {
+		n.left = unsafe
+	}
+	extended := md.ExtensionRanges().Len() > 0
+	switch b.o.Profile {
+	case Strict:
+		n.closed = true
+	case Full:
+		n.closed = len(unsafe) == 0 && (b.o.Direction == Input || len(hidden) == 0)
+		if extended {
+			n.extras = &node{desc: "An extension, by its full name in brackets."}
+		}
+	}
+	if extended && b.o.Direction == Input {
+		n.words = append(n.words, `Extensions are accepted as "[full.name]".`)
+	}
+	b.groups(n, md, keys)
+	if b.o.Direction == Input {
+		for _, r := range rules.GetOneof() {
+			b.messageOneof(n, r, keys)
+		}
+		for _, w := range celWords(rules.GetCel(), rules.GetCelExpression()) {
+			n.words = append(n.words, w)
+		}
+	}
+	return n
+}
+
+// rank orders what is grown first: required, then optional, then deprecated.
+func (b *builder) rank(v *node, must bool, f *field) {
+	for _, n := range []*node{v, v.items, v.values} {
+		if n == nil || n.grow == nil {
+			continue
+		}
+		switch {
+		case must:
+			n.grow.rank = 0
+		case deprecated(f.fd):
+			n.grow.rank = 2
+		default:
+			n.grow.rank = 1
+		}
+	}
+}
+
+func deprecated(d protoreflect.Descriptor) bool {
+	o, ok := d.Options().(interface{ GetDeprecated() bool })
+	return ok && o.GetDeprecated()
+}
+
+// groups states the oneofs of md.
+func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[protoreflect.Name]string) {
+	for i := range md.Oneofs().Len() {
+		od := md.Oneofs().Get(i)
+		if od.IsSynthetic() {
+			continue
+		}
+		var members []string
+		for j := range od.Fields().Len() {
+			if k := keys[od.Fields().Get(j).Name()]; k != "" {
+				members = append(members, k)
+			}
+		}
+		required := option[*validate.OneofRules](options(od), validate.E_Oneof).GetRequired() && b.o.Direction == Input
+		b.exclusive(n, members, required)
+	}
+}
+
+func (b *builder) messageOneof(n *node, r *validate.MessageOneofRule, keys map[protoreflect.Name]string) {
+	var members []string
+	for _, name := range r.GetFields() {
+		if k := keys[protoreflect.Name(name)]; k != "" {
+			members = append(members, k)
+		}
+	}
+	b.exclusive(n, members, r.GetRequired())
+}
+
+// exclusive states that at most one, or exactly one, of the members is set.
+func (b *builder) exclusive(n *node, members []string, required bool) {
+	switch {
+	case len(members) == 0 || len(members) == 1 && !required:
+		return
+	case len(members) == 1:
+		n.words = append(n.words, members[0]+" must be set.")
+	case required:
+		n.words = append(n.words, "Set exactly one of "+strings.Join(members, ", ")+".")
+	case b.o.Direction == Output:
+		n.words = append(n.words, "At most one is set of "+strings.Join(members, ", ")+".")
+	default:
+		n.words = append(n.words, "Set at most one of "+strings.Join(members, ", ")+".")
+	}
+}

@@ -1,0 +1,354 @@
+package toolschema
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// node is one schema before it is encoded.
+type node struct {
+	kind     string   // "type"; "" for none
+	nullable bool     // also null (strict only)
+	or       []string // further types (full only)
+	desc     string   // words from the contract
+	words    []string // words from the message that was grown into this node
+	props    []prop
+	required []string
+	left     []string // property names that are accepted but not described
+	closed   bool     // additionalProperties: false
+	items    *node
+	keys     *node // propertyNames
+	values   *node // additionalProperties
+	extras   *node // patternProperties for extensions
+	enum     []string
+	anyOf    []*node
+	facts    []fact // further keywords, encoded
+	exact    []string
+	target   *definition
+	grow     *growth // not grown yet: a message that may be
+	omit     bool    // cannot be said in the strict profile
+	rootless bool    // write "properties" even when there are none
+}
+
+type prop struct {
+	name string
+	node *node
+}
+
+type fact struct{ key, raw string }
+
+// definition is one entry of "$defs".
+type definition struct {
+	name string
+	node *node
+	cut  bool
+}
+
+// growth says how a message node can be grown.
+type growth struct {
+	md    protoreflect.MessageDescriptor
+	above *growth
+	depth int
+	rank  int
+	rest  string
+}
+
+func (n *node) set(key, raw string) {
+	for i := range n.facts {
+		if n.facts[i].key == key {
+			n.facts[i].raw = raw
+			return
+		}
+	}
+	n.facts = append(n.facts, fact{key, raw})
+}
+
+func (n *node) has(key string) bool {
+	for i := range n.facts {
+		if n.facts[i].key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *node) say(s string) {
+	if s == "" {
+		return
+	}
+	n.desc = join(n.desc, s)
+}
+
+// join puts b behind a as a further sentence.
+func join(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	case strings.ContainsAny(a[len(a)-1:], ".!?:;…"):
+		return a + " " + b
+	default:
+		return a + ". " + b
+	}
+}
+
+// omitted says whether the strict profile has to leave the property out.
+func (n *node) omitted() bool {
+	return n.omit || n.target != nil && n.target.cut || n.items != nil && n.items.omitted()
+}
+
+// encoder writes nodes as JSON.
+type encoder struct {
+	buf    []byte
+	strict bool
+}
+
+func (e *encoder) node(n *node) {
+	e.buf = append(e.buf, '{')
+	first := len(e.buf)
+	key := func(k string) {
+		if len(e.buf) != first {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = append(e.buf, '"')
+		e.buf = append(e.buf, k...)
+		e.buf = append(e.buf, '"', ':')
+	}
+	if n.target != nil {
+		ref := "#/$defs/" + n.target.name
+		if e.strict && n.nullable {
+			key("anyOf")
+			e.buf = append(e.buf, `[{"$ref":`...)
+			e.buf = appendString(e.buf, ref)
+			e.buf = append(e.buf, `},{"type":"null"}]`...)
+		} else {
+			key("$ref")
+			e.buf = appendString(e.buf, ref)
+			if e.strict {
+				e.buf = append(e.buf, '}')
+				return
+			}
+		}
+	}
+	if n.kind != "" {
+		key("type")
+		if n.nullable || len(n.or) > 0 {
+			e.buf = append(e.buf, '[')
+			e.buf = appendString(e.buf, n.kind)
+			for _, t := range n.or {
+				e.buf = append(e.buf, ',')
+				e.buf = appendString(e.buf, t)
+			}
+			if n.nullable && n.kind != "null" {
+				e.buf = append(e.buf, `,"null"`...)
+			}
+			e.buf = append(e.buf, ']')
+		} else {
+			e.buf = appendString(e.buf, n.kind)
+		}
+	}
+	if d := e.description(n); d != "" {
+		key("description")
+		e.buf = appendString(e.buf, d)
+	}
+	e.object(n, key)
+	if n.items != nil {
+		key("items")
+		e.node(n.items)
+	}
+	e.enums(n, key)
+	if len(n.anyOf) > 0 {
+		key("anyOf")
+		e.list(n.anyOf, n.nullable)
+	}
+	for _, f := range n.facts {
+		key(f.key)
+		e.buf = append(e.buf, f.raw...)
+	}
+	e.buf = append(e.buf, '}')
+}
+
+func (e *encoder) enums(n *node, key func(string)) {
+	if len(n.enum) > 0 {
+		key("enum")
+		e.buf = append(e.buf, '[')
+		for i, s := range n.enum {
+			if i > 0 {
+				e.buf = append(e.buf, ',')
+			}
+			e.buf = appendString(e.buf, s)
+		}
+		if n.nullable {
+			e.buf = append(e.buf, `,null`...)
+		}
+		e.buf = append(e.buf, ']')
+	}
+	if len(n.exact) > 0 {
+		key("enum")
+		e.buf = append(e.buf, '[')
+		e.buf = append(e.buf, strings.Join(n.exact, ",")...)
+		if n.nullable {
+			e.buf = append(e.buf, `,null`...)
+		}
+		e.buf = append(e.buf, ']')
+	}
+}
+
+func (e *encoder) object(n *node, key func(string)) {
+	if len(n.props) > 0 || n.rootless || e.strict && n.closed {
+		key("properties")
+		e.buf = append(e.buf, '{')
+		first := true
+		for _, p := range n.props {
+			if e.strict && p.node.omitted() {
+				continue
+			}
+			if !first {
+				e.buf = append(e.buf, ',')
+			}
+			first = false
+			e.buf = appendString(e.buf, p.name)
+			e.buf = append(e.buf, ':')
+			e.node(p.node)
+		}
+		e.buf = append(e.buf, '}')
+	}
+	if len(n.required) > 0 {
+		e.requirement(n, key)
+	}
+	if n.keys != nil {
+		key("propertyNames")
+		e.node(n.keys)
+	}
+	if n.extras != nil {
+		key("patternProperties")
+		e.buf = append(e.buf, `{"^\\[":`...)
+		e.node(n.extras)
+		e.buf = append(e.buf, '}')
+	}
+	switch {
+	case n.values != nil:
+		key("additionalProperties")
+		e.node(n.values)
+	case n.closed:
+		key("additionalProperties")
+		e.buf = append(e.buf, "false"...)
+	}
+}
+
+func (e *encoder) requirement(n *node, key func(string)) {
+	first := true
+	for _, r := range n.required {
+		if e.strict && n.propOmitted(r) {
+			continue
+		}
+		if first {
+			key("required")
+			e.buf = append(e.buf, '[')
+		} else {
+			e.buf = append(e.buf, ',')
+		}
+		first = false
+		e.buf = appendString(e.buf, r)
+	}
+	if !first {
+		e.buf = append(e.buf, ']')
+	}
+}
+
+func (n *node) propOmitted(name string) bool {
+	for i := range n.props {
+		if n.props[i].name == name {
+			return n.props[i].node.omitted()
+		}
+	}
+	return true
+}
+
+func (e *encoder) list(ns []*node, null bool) {
+	e.buf = append(e.buf, '[')
+	for i, n := range ns {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.node(n)
+	}
+	if null {
+		e.buf = append(e.buf, `,{"type":"null"}`...)
+	}
+	e.buf = append(e.buf, ']')
+}
+
+func (e *encoder) description(n *node) string {
+	d := n.desc
+	for _, w := range n.words {
+		d = join(d, w)
+	}
+	left := n.left
+	if e.strict {
+		for _, p := range n.props {
+			if p.node.omitted() {
+				left = append(left[:len(left):len(left)], p.name)
+			}
+		}
+	}
+	if len(left) > 0 {
+		d = join(d, leftOut(left))
+	}
+	if n.grow != nil {
+		d = join(d, n.grow.rest)
+	}
+	return d
+}
+
+// leftOut says which properties the call accepts although the schema does not list them.
+func leftOut(names []string) string {
+	const maxBytes = 400
+	var b strings.Builder
+	b.WriteString("Accepted but not described here: ")
+	for i, s := range names {
+		if b.Len()+len(s) > maxBytes {
+			b.WriteString(" and " + strconv.Itoa(len(names)-i) + " more")
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(s)
+	}
+	b.WriteByte('.')
+	return b.String()
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends s as a JSON string. Only what JSON demands is escaped, and bytes that are not UTF-8 are replaced.
+func appendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c < 0x20 || c == 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		case c < utf8.RuneSelf:
+			dst = append(dst, c)
+		default:
+			r, size := utf8.DecodeRuneInString(s[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += size
+			continue
+		}
+		i++
+	}
+	return append(dst, '"')
+}
+
+func quoted(s string) string { return string(appendString(nil, s)) }

@@ -1,0 +1,138 @@
+package toolschema
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// special returns the node of a type whose JSON form is its own, or nil. At the root it has to be an object.
+func (b *builder) special(md protoreflect.MessageDescriptor, root bool) *node {
+	name := string(md.FullName())
+	short, ok := strings.CutPrefix(name, "google.protobuf.")
+	if !ok {
+		return nil
+	}
+	n := b.wellKnown(short, md)
+	if n == nil || !root || n.kind == "object" && len(n.or) == 0 {
+		return n
+	}
+	return &node{kind: "object", props: []prop{{WrapperKey, n}}, required: []string{WrapperKey}, closed: b.o.Profile != Portable}
+}
+
+// WrapperKey is the property under which the schema of a message shows its JSON form, when that is no object. See [Wrapped].
+const WrapperKey = "value"
+
+// Wrapped says whether the JSON form of md is not an object (google.protobuf.Timestamp, StringValue, Value, ListValue and the like).
+// Tool arguments and results have to be objects, so such a form stands under the key "value": {"value": "2026-01-31T08:30:00Z"}.
+func Wrapped(md protoreflect.MessageDescriptor) bool {
+	short, ok := strings.CutPrefix(string(md.FullName()), "google.protobuf.")
+	if !ok {
+		return false
+	}
+	switch short {
+	case "Empty", "Struct", "Any":
+		return false
+	}
+	b := newBuilder(Options{})
+	return b.wellKnown(short, md) != nil
+}
+
+func (b *builder) wellKnown(short string, md protoreflect.MessageDescriptor) *node {
+	input := b.o.Direction == Input
+	switch short {
+	case "Timestamp":
+		n := &node{kind: "string", facts: []fact{{"format", `"date-time"`}}}
+		if input {
+			n.desc = "RFC 3339 time."
+		}
+		return n
+	case "Duration":
+		n := &node{kind: "string", facts: []fact{{"pattern", `"^-?[0-9]+(\\.[0-9]{1,9})?s$"`}}}
+		if input {
+			n.desc = `Seconds with suffix s, such as "1.5s".`
+		}
+		return n
+	case "FieldMask":
+		n := &node{kind: "string"}
+		if input {
+			n.desc = `Field paths in lowerCamelCase with commas between, such as "name,size.width".`
+		}
+		return n
+	case "Empty":
+		return &node{kind: "object", closed: b.o.Profile != Portable}
+	case "Struct":
+		return b.free(&node{kind: "object", desc: "Any JSON object."})
+	case "ListValue":
+		return b.free(&node{kind: "array", desc: "Any JSON values.", items: b.listItems()})
+	case "Value":
+		return b.free(b.any())
+	case "Any":
+		return b.free(b.anyMessage())
+	case "DoubleValue", "FloatValue", "Int64Value", "UInt64Value", "Int32Value", "UInt32Value", "BoolValue", "StringValue", "BytesValue":
+		if fd := md.Fields().ByName("value"); fd != nil && fd.Message() == nil && fd.Enum() == nil {
+			return b.scalar(fd.Kind())
+		}
+	}
+	return nil
+}
+
+// free marks what the strict profile cannot say.
+func (b *builder) free(n *node) *node {
+	n.omit = b.o.Profile == Strict
+	return n
+}
+
+// any returns the node of any JSON value, without a schema that says nothing, since some checkers refuse that.
+func (b *builder) any() *node {
+	if b.o.Profile == Full {
+		return &node{kind: "string", or: []string{"number", "boolean", "object", "array", "null"}, desc: "Any JSON value."}
+	}
+	list := &node{kind: "array"}
+	if b.o.Direction == Input {
+		list.items = &node{anyOf: scalars("Any JSON value.")}
+	}
+	all := append(scalars("Any JSON value."), list)
+	if b.o.Direction == Output {
+		all = append(all, &node{kind: "null"})
+	}
+	return &node{anyOf: all}
+}
+
+func scalars(desc string) []*node {
+	return []*node{{kind: "string", desc: desc}, {kind: "number"}, {kind: "boolean"}, {kind: "object"}}
+}
+
+// listItems returns what an item of a google.protobuf.ListValue is. Outputs leave it open.
+func (b *builder) listItems() *node {
+	if b.o.Profile == Full || b.o.Direction == Output {
+		return nil
+	}
+	return b.any()
+}
+
+// anyMessage returns the node of a google.protobuf.Any.
+func (b *builder) anyMessage() *node {
+	n := &node{kind: "object", desc: `A message of any type: "@type" holds its type URL, its fields stand beside it.`}
+	if b.o.Direction == Input {
+		n.desc = `A message of any type: "@type" is required and holds its type URL (type.googleapis.com/full.name), its fields stand beside it; types with a JSON form of their own go into "value".`
+		if len(b.o.AnyTypes) > 0 {
+			n.desc = join(n.desc, "Known types: "+someNames(b.o.AnyTypes, 20)+".")
+		}
+	}
+	if b.o.Profile == Full {
+		n.props = []prop{{"@type", &node{kind: "string"}}}
+		if b.o.Direction == Input {
+			n.required = []string{"@type"}
+		}
+	}
+	return n
+}
+
+func someNames(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+}
