@@ -1,126 +1,183 @@
 package catalog
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
-	"sync"
 
-	"google.golang.org/genproto/googleapis/api/annotations"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/descriptorpb"
-	"google.golang.org/protobuf/types/dynamicpb"
-
-	"github.com/toolway/toolway/internal/toolschema"
-	"github.com/toolway/toolway/internal/transcode"
 )
 
 // Files are one backend's file descriptors.
 type Files = protoregistry.Files
 
-// Static returns a snapshot of one backend whose contract is set.
-func Static(backend string, set *descriptorpb.FileDescriptorSet) (*Snapshot, error) {
-	files, err := protodesc.NewFiles(set)
-	if err != nil {
-		return nil, fmt.Errorf("load descriptors of backend %q: %w", backend, err)
-	}
-	b := &Backend{Name: backend, Files: files, Codecs: transcode.NewSet(dynamicpb.NewTypes(files))}
-	s := &Snapshot{backends: []*Backend{b}, byMethod: map[string]*Method{}, byTool: map[string]*Method{}, byService: map[string]*Service{}, superseded: make(chan struct{})}
-	files.RangeFiles(func(fd protoreflect.FileDescriptor) bool {
-		for i := range fd.Services().Len() {
-			s.add(b, fd.Services().Get(i))
-		}
-		return true
-	})
-	sort.Slice(s.methods, func(i, j int) bool { return s.methods[i].FullMethod < s.methods[j].FullMethod })
-	sort.Slice(s.services, func(i, j int) bool { return s.services[i].Desc.FullName() < s.services[j].Desc.FullName() })
-	h := sha256.New()
-	for _, m := range s.methods {
-		fmt.Fprintln(h, m.FullMethod)
-		if m.Tool.Name != "" {
-			s.tools = append(s.tools, m)
-			s.byTool[m.Tool.Name] = m
-		}
-	}
-	sort.Slice(s.tools, func(i, j int) bool { return s.tools[i].Tool.Name < s.tools[j].Tool.Name })
-	s.version = hex.EncodeToString(h.Sum(nil)[:16])
-	return s, nil
+// input is one backend as the builder takes it: what its sources brought last.
+type input struct {
+	name     string
+	state    State
+	analysis *analysis // nil while no contract is known
+	services []string  // the only services that it may bring; empty means all
+	trusted  bool      // compiled in: may bring reserved services
+	findings []Finding // of its sources
 }
 
-func (s *Snapshot) add(b *Backend, sd protoreflect.ServiceDescriptor) {
-	svc := &Service{Desc: sd, Backend: b, Infrastructure: strings.HasPrefix(string(sd.FullName()), "grpc.")}
-	s.services = append(s.services, svc)
-	s.byService[string(sd.FullName())] = svc
-	for i := range sd.Methods().Len() {
-		md := sd.Methods().Get(i)
-		m := &Method{FullMethod: "/" + string(sd.FullName()) + "/" + string(md.Name()), Desc: md, Service: svc, Backend: b}
-		if !svc.Infrastructure {
-			m.Tool = Tool{Name: strings.ToLower(string(sd.Name()) + "_" + string(md.Name())), Title: string(md.Name()), Description: "Calls " + string(md.FullName()) + ".", Hints: Hints{Destructive: true, OpenWorld: true}}
-			m.Bindings = bindings(md)
-		}
-		svc.Methods = append(svc.Methods, m)
-		s.methods = append(s.methods, m)
-		s.byMethod[m.FullMethod] = m
-	}
+// infrastructure are the packages of gRPC's own services, which every server brings and only the mesh itself may answer.
+var infrastructure = []string{"grpc.health.", "grpc.reflection.", "grpc.channelz.", "grpc.admin.", "grpc.binarylog."}
+
+func isInfrastructure(service string) bool {
+	return slices.ContainsFunc(infrastructure, func(p string) bool { return strings.HasPrefix(service, p) })
 }
 
-func bindings(md protoreflect.MethodDescriptor) []Binding {
-	rule, _ := proto.GetExtension(md.Options(), annotations.E_Http).(*annotations.HttpRule)
-	if rule == nil {
+// builder makes one snapshot of all inputs. Whatever two backends both claim goes to the first in the order of the configuration.
+type builder struct {
+	*Snapshot
+	routes map[string]*Method
+	hash   *strings.Builder
+}
+
+func build(inputs []input) *Snapshot {
+	b := builder{
+		Snapshot: &Snapshot{
+			byMethod: map[string]*Method{}, byTool: map[string]*Method{}, byService: map[string]*Service{}, superseded: make(chan struct{}),
+		},
+		routes: map[string]*Method{}, hash: &strings.Builder{},
+	}
+	var order []*Method
+	for _, in := range inputs {
+		order = append(order, b.backend(in)...)
+	}
+	b.nameTools(order)
+	slices.SortFunc(b.methods, func(x, y *Method) int { return cmp.Compare(x.FullMethod, y.FullMethod) })
+	slices.SortFunc(b.services, func(x, y *Service) int { return cmp.Compare(x.Desc.FullName(), y.Desc.FullName()) })
+	slices.SortFunc(b.tools, func(x, y *Method) int { return cmp.Compare(x.Tool.Name, y.Tool.Name) })
+	for _, f := range b.findings {
+		fmt.Fprintf(b.hash, "finding %q\n", f)
+	}
+	sum := sha256.Sum256([]byte(b.hash.String()))
+	b.version = hex.EncodeToString(sum[:16])
+	return b.Snapshot
+}
+
+// backend adds one backend and returns its methods in the order of their full names.
+func (b *builder) backend(in input) []*Method {
+	be := &Backend{Name: in.name, State: in.state}
+	b.backends = append(b.backends, be)
+	fmt.Fprintf(b.hash, "backend %q %d\n", in.name, in.state)
+	b.report(be, in.findings)
+	if in.analysis == nil {
+		be.Files, be.Codecs = emptyContract.files, emptyContract.codecs
 		return nil
 	}
-	var out []Binding
-	for _, r := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
-		b := Binding{Body: r.GetBody(), ResponseBody: r.GetResponseBody()}
-		switch p := r.GetPattern().(type) {
-		case *annotations.HttpRule_Get:
-			b.Verb, b.Template = "GET", p.Get
-		case *annotations.HttpRule_Put:
-			b.Verb, b.Template = "PUT", p.Put
-		case *annotations.HttpRule_Post:
-			b.Verb, b.Template = "POST", p.Post
-		case *annotations.HttpRule_Delete:
-			b.Verb, b.Template = "DELETE", p.Delete
-		case *annotations.HttpRule_Patch:
-			b.Verb, b.Template = "PATCH", p.Patch
-		case *annotations.HttpRule_Custom:
-			b.Verb, b.Template = p.Custom.GetKind(), p.Custom.GetPath()
-		default:
-			continue
+	c := in.analysis.contract
+	be.Files, be.Codecs = c.files, c.codecs
+	fmt.Fprintf(b.hash, "contract %s %q %q\n", c.hash, in.analysis.prefix, in.services)
+	b.report(be, c.findings)
+	var out []*Method
+	for _, si := range in.analysis.services {
+		if b.mayBring(be, in, string(si.desc.FullName())) {
+			out = append(out, b.service(be, in.analysis, si)...)
 		}
-		out = append(out, b)
+	}
+	for _, want := range in.services {
+		if c.files == nil || !slices.ContainsFunc(c.services, func(sd serviceDescriptor) bool { return string(sd.FullName()) == want }) {
+			b.find(be, "service-missing", SeverityWarning, want, "backend %q does not bring service %q, which its configuration lists; mend the list or the backend", be.Name, want)
+		}
 	}
 	return out
 }
 
-// schemas makes a method's schema of one direction once per profile.
-type schemas struct {
-	once [3]sync.Once
-	json [3][]byte
+// mayBring says whether the backend may own the service, and reports if that needs saying.
+func (b *builder) mayBring(be *Backend, in input, service string) bool {
+	if len(in.services) > 0 && !slices.Contains(in.services, service) {
+		return false
+	}
+	if !in.trusted {
+		if isInfrastructure(service) {
+			return false
+		}
+		if strings.HasPrefix(service, "toolway.") {
+			b.find(be, "service-reserved", SeverityError, service, "service %q of backend %q is not served: package toolway is reserved for the mesh itself; rename the package", service, be.Name)
+			return false
+		}
+	}
+	if owner := b.byService[service]; owner != nil {
+		if !isInfrastructure(service) {
+			b.find(be, "service-owned", SeverityError, service, "service %q of backend %q is not served: backend %q comes first and owns it; list in the configuration which services each of the two may bring", service, be.Name, owner.Backend.Name)
+		}
+		return false
+	}
+	return true
 }
 
-func (s *schemas) get(m *Method, d toolschema.Direction, p toolschema.Profile) []byte {
-	s.once[p].Do(func() {
-		md, wrap := m.Desc.Input(), ""
-		if d == toolschema.Output {
-			md = m.Desc.Output()
+func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {
+	s := &Service{Desc: si.desc, Backend: be, Infrastructure: isInfrastructure(string(si.desc.FullName()))}
+	b.services = append(b.services, s)
+	b.byService[string(si.desc.FullName())] = s
+	for _, info := range si.methods {
+		m := info.serve(a, s, be)
+		s.Methods = append(s.Methods, m)
+		b.methods = append(b.methods, m)
+		b.byMethod[m.FullMethod] = m
+		if s.Infrastructure {
+			m.Tool, m.Bindings = Tool{}, nil
+			continue
 		}
-		if d == toolschema.Input && m.Desc.IsStreamingClient() {
-			wrap = "messages"
+		b.report(be, info.findings)
+		b.bind(m)
+	}
+	slices.SortFunc(s.Methods, func(x, y *Method) int { return cmp.Compare(x.FullMethod, y.FullMethod) })
+	return s.Methods
+}
+
+// bind gives the method the routes that nobody before it owns.
+func (b *builder) bind(m *Method) {
+	m.Bindings = nil
+	for _, r := range m.info.routes {
+		if owner := b.routes[r.key]; owner != nil {
+			b.find(m.Backend, "route-clash", SeverityError, r.Verb+" "+r.Template, "route %q of %s (backend %q) is not served: %s (backend %q) comes first and owns it; change one of the two google.api.http rules",
+				r.Verb+" "+r.Template, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name)
+			continue
 		}
-		if d == toolschema.Output && m.Desc.IsStreamingServer() {
-			wrap = "items"
+		b.routes[r.key] = m
+		m.Bindings = append(m.Bindings, r.Binding)
+	}
+}
+
+// nameTools hands out tool names: methods come in order of backend, then full name, and the first keeps a name. The long names go in last,
+// so that they never take a name away.
+func (b *builder) nameTools(order []*Method) {
+	for _, m := range order {
+		if m.Tool.Name == "" {
+			continue
 		}
-		body := toolschema.For(md, toolschema.Options{Direction: d, Profile: p})
-		if wrap != "" {
-			body = []byte(fmt.Sprintf(`{"type":"object","properties":{%q:{"type":"array","items":%s}}}`, wrap, body))
+		if owner := b.byTool[m.Tool.Name]; owner != nil {
+			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool %q of %s (backend %q) is withheld: %s (backend %q) comes first and has the name; it can still be called as %q; set a tool prefix on one backend, or the tool_name option on one method",
+				m.Tool.Name, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name, m.info.long)
+			m.Tool.Name = m.info.long
+			continue
 		}
-		s.json[p] = body
-	})
-	return s.json[p]
+		b.byTool[m.Tool.Name] = m
+		if m.Backend.State != Down {
+			b.tools = append(b.tools, m)
+		}
+	}
+	for _, m := range order {
+		if m.Tool.Name != "" && b.byTool[m.info.long] == nil {
+			b.byTool[m.info.long] = m
+		}
+	}
+}
+
+func (b *builder) report(be *Backend, findings []Finding) {
+	for _, f := range findings {
+		f.Backend = be.Name
+		b.findings = append(b.findings, f)
+	}
+}
+
+func (b *builder) find(be *Backend, code, severity, subject, format string, args ...any) {
+	b.findings = append(b.findings, Finding{Code: code, Severity: severity, Backend: be.Name, Subject: subject, Message: fmt.Sprintf(format, args...)})
 }

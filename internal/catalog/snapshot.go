@@ -2,6 +2,10 @@
 package catalog
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,6 +27,9 @@ type Snapshot struct {
 	byTool     map[string]*Method
 	byService  map[string]*Service
 	superseded chan struct{}
+
+	toolsOnce    sync.Once
+	toolsVersion string
 }
 
 // Version is a hash of everything that the snapshot holds; equal snapshots have equal versions, across restarts too.
@@ -30,6 +37,19 @@ func (s *Snapshot) Version() string { return s.version }
 
 // Superseded is closed when the catalog holds a newer snapshot.
 func (s *Snapshot) Superseded() <-chan struct{} { return s.superseded }
+
+// ToolsVersion is a hash of what Tools shows: names, titles, descriptions, hints and schemas. It stays the same when only a backend's state
+// within its grace period, a route or an unlisted method changes.
+func (s *Snapshot) ToolsVersion() string {
+	s.toolsOnce.Do(func() {
+		h := sha256.New()
+		for _, m := range s.tools {
+			fmt.Fprintf(h, "%q %s\n", m.Tool.Name, m.Hash())
+		}
+		s.toolsVersion = hex.EncodeToString(h.Sum(nil)[:16])
+	})
+	return s.toolsVersion
+}
 
 // Backends returns all backends in the order of the configuration.
 func (s *Snapshot) Backends() []*Backend { return s.backends }
@@ -52,7 +72,8 @@ func (s *Snapshot) Method(fullMethod string) *Method { return s.byMethod[fullMet
 // Service returns the service of a full name such as "pkg.Service", or nil.
 func (s *Snapshot) Service(fullName string) *Service { return s.byService[fullName] }
 
-// Tool returns the method whose tool has the name, or nil. Withdrawn tools are found (see Backend.State), withheld ones are not.
+// Tool returns the method whose tool has the name, or nil. Withdrawn tools are found (see Backend.State). Every tool is also found by its
+// long name, which ends in a hash of its full name and never clashes; a tool that is withheld because its name is taken is found by that alone.
 func (s *Snapshot) Tool(name string) *Method { return s.byTool[name] }
 
 // State says whether a backend can take calls.
@@ -95,7 +116,7 @@ type Method struct {
 	Desc       protoreflect.MethodDescriptor
 	Service    *Service
 	Backend    *Backend
-	// Tool is the method as agents see it. Tool.Name is empty when the method is no tool.
+	// Tool is the method as agents see it. Tool.Name is empty when the method is no tool, and the long name when the tool is withheld.
 	Tool Tool
 	// Bindings are the google.api.http rules that this method owns, additional ones included, in order.
 	Bindings []Binding
@@ -106,7 +127,18 @@ type Method struct {
 	// Deprecated is the contract's option.
 	Deprecated bool
 
-	input, output schemas
+	info     *methodInfo
+	analysis *analysis
+}
+
+// Hash identifies the method's definition: its signature and options, what agents see of it, and every message that its request and
+// response reach, comments included. It is stable across restarts and does not depend on anything else in the method's file.
+func (m *Method) Hash() string {
+	if m.info == nil {
+		return new(fingerprints).method(m)
+	}
+	m.info.hashOnce.Do(func() { m.info.hash = m.analysis.prints.method(m) })
+	return m.info.hash
 }
 
 // Kind says which sides of a call stream.
@@ -169,10 +201,26 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
+// Severities of findings.
+const (
+	// SeverityError means that something is not served.
+	SeverityError = "error"
+	// SeverityWarning means that something was repaired, or could be better.
+	SeverityWarning = "warning"
+)
+
 // InputSchema returns the JSON Schema of the tool's arguments, made once. Client-streaming methods take {"messages":[…]}.
-func (m *Method) InputSchema(p toolschema.Profile) []byte { return m.input.get(m, toolschema.Input, p) }
+func (m *Method) InputSchema(p toolschema.Profile) []byte { return m.schema(toolschema.Input, p) }
 
 // OutputSchema returns the JSON Schema of the tool's structured result, made once. Server streams give {"items":[…]}.
-func (m *Method) OutputSchema(p toolschema.Profile) []byte {
-	return m.output.get(m, toolschema.Output, p)
+func (m *Method) OutputSchema(p toolschema.Profile) []byte { return m.schema(toolschema.Output, p) }
+
+func (m *Method) schema(d toolschema.Direction, p toolschema.Profile) []byte {
+	switch {
+	case m.info == nil:
+		return new(schemas).get(m, d, p)
+	case d == toolschema.Input:
+		return m.info.in.get(m, d, p)
+	}
+	return m.info.out.get(m, d, p)
 }
