@@ -1,0 +1,71 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Engine stores log entries and finds them again. Its methods may be called concurrently, and stop early with ctx's error
+// when ctx ends; after Close they return [ErrClosed].
+type Engine interface {
+	// Select returns the entries that s asks for, sorted by time in the direction of s; entries of one time stand in no
+	// particular order. more says that a limit of s cut the answer short.
+	Select(ctx context.Context, s Selection) (entries []Entry, more bool, err error)
+
+	// Append stores entries. What it returned nil for, a later Select or Follow finds.
+	Append(ctx context.Context, entries []Entry) error
+
+	// Origin is the position that a follower starts from: behind all that is stored when since is zero, else before the
+	// entries whose time is not before since.
+	Origin(since time.Time) Position
+
+	// Follow waits until there may be entries after the position, and returns the first of them, at most limit, in the
+	// order in which followers see them, each with its own position. next is where to go on, after an error too; it
+	// moves even when none matched. A position that the engine cannot serve any more is an [*OutOfRangeError].
+	Follow(ctx context.Context, filter string, after Position, limit int) (found []Followed, next Position, err error)
+
+	// Retention is how long entries are kept by their time; 0 means not known.
+	Retention() time.Duration
+
+	// Close ends the calls that are running, waits for them and releases the store.
+	Close() error
+}
+
+// Selection says what to select.
+type Selection struct {
+	// Filter is a LogsQL filter without pipes, already checked; empty matches every entry.
+	Filter string
+	// Start and End bound the time: Start is inclusive, End exclusive.
+	Start, End time.Time
+	// NewestFirst sorts from End to Start.
+	NewestFirst bool
+	// Limit and MaxBytes bound the answer; both must be positive. One entry is returned whatever its size.
+	Limit, MaxBytes int
+}
+
+// Followed is an entry with its place in the order in which followers see entries.
+type Followed struct {
+	Entry
+	Position Position
+}
+
+var (
+	// ErrClosed is returned by an engine that was closed.
+	ErrClosed = errors.New("log store is closed")
+	// ErrReadOnly is returned by an engine that stopped taking entries because the disk is nearly full.
+	ErrReadOnly = errors.New("log store is read-only: the disk is nearly full")
+	// ErrUnreachable is returned by an engine that is elsewhere and does not answer.
+	ErrUnreachable = errors.New("log store does not answer")
+)
+
+// OutOfRangeError says that a position cannot be served because what followed it may be gone.
+type OutOfRangeError struct {
+	// Oldest is the oldest position that can.
+	Oldest Position
+}
+
+func (e *OutOfRangeError) Error() string {
+	return fmt.Sprintf("position is no longer retained; the oldest one is %q", e.Oldest)
+}

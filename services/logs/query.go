@@ -1,0 +1,70 @@
+package logs
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/VictoriaMetrics/VictoriaLogs/lib/logstorage"
+)
+
+// QueryError says why a query does not parse.
+type QueryError struct {
+	// Text is the parser's reason.
+	Text string
+	// Position is the byte after which the parser could not go on, or -1 where it does not say.
+	Position int
+}
+
+func (e *QueryError) Error() string {
+	if e.Position < 0 {
+		return e.Text
+	}
+	return fmt.Sprintf("%s (at byte %d)", e.Text, e.Position)
+}
+
+// everything is the filter that an empty query stands for.
+const everything = "*"
+
+// parseFilter checks a LogsQL filter and returns it in canonical form, with times relative to now made absolute and query
+// options dropped: those could lift the time range.
+func parseFilter(query string, now time.Time) (canonical string, err error) {
+	if strings.TrimSpace(query) == "" {
+		return everything, nil
+	}
+	// The parser panics where it finds a bug of its own; the query comes from outside.
+	defer func() {
+		if r := recover(); r != nil {
+			canonical, err = "", &QueryError{Text: "query is not understood", Position: -1}
+		}
+	}()
+	q, err := logstorage.ParseQueryAtTimestamp(query, now.UnixNano())
+	if err != nil {
+		return "", newQueryError(query, err)
+	}
+	f, err := logstorage.ParseFilterAtTimestamp(query, now.UnixNano())
+	if err != nil {
+		bare := q.Clone(now.UnixNano())
+		bare.DropAllPipes()
+		return "", &QueryError{
+			Text:     fmt.Sprintf("pipes are not served here, only filters; leave out what follows %q", bare),
+			Position: strings.IndexByte(query, '|'),
+		}
+	}
+	return f.String(), nil
+}
+
+// parserContext is how the parser quotes what it had read, at most 50 bytes, when it gave up.
+var parserContext = regexp.MustCompile(`(?s); context: \[(.*?)\](; |$)`)
+
+func newQueryError(query string, err error) *QueryError {
+	text := err.Error()
+	position := -1
+	if m := parserContext.FindStringSubmatch(text); m != nil {
+		if at := strings.LastIndex(query, m[1]); at >= 0 {
+			position = at + len(m[1])
+		}
+	}
+	return &QueryError{Text: parserContext.ReplaceAllString(text, "$2"), Position: position}
+}
