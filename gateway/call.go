@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+)
+
+const (
+	requestIDHeader = "X-Request-Id"
+	ndjson          = "application/x-ndjson"
+	eventStream     = "text/event-stream"
+	// pooledBytes is the largest buffer that is kept for the next request.
+	pooledBytes = 64 << 10
+)
+
+// bodies holds *[]byte for request and reply bodies.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
+type requestIDKey struct{}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// newRequestID takes the caller's id if it is fit for logs and headers, else makes one. It only has to be unique, not secret.
+func newRequestID(given string) string {
+	if given != "" && len(given) <= 128 && strings.IndexFunc(given, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) < 0 {
+		return given
+	}
+	var b [16]byte
+	for i := range 2 {
+		u := rand.Uint64()
+		for j := range 8 {
+			b[8*i+j] = byte(u >> (8 * j))
+		}
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// serve makes the call that a route stands for.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m match, id string) {
+	timeout, limited, err := parseTimeout(r.Header.Get("Grpc-Timeout"))
+	if err != nil {
+		g.fail(w, r, nil, err)
+		return
+	}
+	var ctx context.Context
+	var cancel context.CancelFunc
+	if limited {
+		ctx, cancel = context.WithTimeout(r.Context(), timeout)
+	} else {
+		ctx, cancel = context.WithCancel(r.Context())
+	}
+	defer cancel()
+	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
+	c := &call.Call{ID: id, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, id)}
+	requests, err := g.requests(ctx, w, r, m)
+	if err != nil {
+		g.fail(w, r, m.method.Backend, err)
+		return
+	}
+	defer requests.stop()
+	if m.method.Kind().Server {
+		g.stream(ctx, cancel, w, r, m, c, requests)
+		return
+	}
+	g.unary(ctx, w, r, m, c, requests)
+}
+
+// forward is the metadata that may cross to the backend.
+func (g *Gateway) forward(r *http.Request, id string) metadata.MD {
+	md := g.rules.Filter(metadata.MD(r.Header))
+	for k, vs := range md {
+		if !strings.HasSuffix(k, "-bin") {
+			continue
+		}
+		var decoded []string
+		for _, v := range vs {
+			if raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "=")); err == nil {
+				decoded = append(decoded, string(raw))
+			}
+		}
+		if md[k] = decoded; len(decoded) == 0 {
+			delete(md, k)
+		}
+	}
+	if g.rules.Allowed(requestIDHeader) {
+		md.Set(requestIDHeader, id)
+	}
+	return md
+}
+
+// remote is the address of an HTTP caller.
+type remote string
+
+func (remote) Network() string  { return "tcp" }
+func (r remote) String() string { return string(r) }
+
+var _ net.Addr = remote("")
+
+// requests returns the call's request messages. Everything that can be wrong with a single request is found here, before the chain runs.
+func (g *Gateway) requests(ctx context.Context, w http.ResponseWriter, r *http.Request, m match) (*requestSource, error) {
+	if m.method.Kind().Client && m.body == wholeBody && !m.rawBody {
+		return g.lines(ctx, w, r, m)
+	}
+	wire, err := g.requestWire(r, m)
+	if err != nil {
+		return nil, err
+	}
+	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire)), stop: func() {}}, nil
+}
+
+// requestSource gives the request messages one by one, and remembers what was wrong with one of them.
+type requestSource struct {
+	next func() (*call.Frame, error)
+	stop func() // ends the reading; waits
+	err  error  // of next, if it was the caller's fault
+}
+
+// blame prefers what was wrong with a request message over the status that this caused.
+func (s *requestSource) blame(err error) error {
+	if err != nil && s.err != nil {
+		return s.err
+	}
+	return err
+}
+
+// unary runs a call with one reply: nothing is written before the call has ended.
+func (g *Gateway) unary(ctx context.Context, w http.ResponseWriter, r *http.Request, m match, c *call.Call, requests *requestSource) {
+	buf := bodies.Get().(*[]byte)
+	body := (*buf)[:0]
+	defer func() {
+		if cap(body) <= pooledBytes {
+			*buf = body[:0]
+		}
+		bodies.Put(buf)
+	}()
+	var replied bool
+	contentType := "application/json"
+	stream := call.NewStream(ctx, c, requests.next, func(f *call.Frame) (err error) {
+		if replied {
+			return status.Error(codes.Internal, "backend sent a second reply to a unary call")
+		}
+		replied = true
+		body, contentType, err = g.appendReply(body, m, f)
+		return err
+	}, nil)
+	err := requests.blame(g.handler(stream))
+	if err == nil && !replied {
+		err = status.Error(codes.Internal, "backend sent no reply")
+	}
+	if err != nil {
+		g.fail(w, r, m.method.Backend, err)
+		return
+	}
+	g.replyHeader(w.Header(), stream.Header())
+	setContentType(w.Header(), contentType, m.rawResponse)
+	g.write(w, r, http.StatusOK, body)
+}
+
+// appendReply appends a reply in the form that the route asks for.
+func (g *Gateway) appendReply(dst []byte, m match, f *call.Frame) (body []byte, contentType string, err error) {
+	if !m.rawResponse {
+		dst, err = g.appendJSONReply(dst, m, f)
+		return dst, "application/json", err
+	}
+	contentType, data, ok := httpBody(f.Bytes(), m.responseNumber)
+	if !ok {
+		return dst, "", malformed(m)
+	}
+	return append(dst, data...), contentType, nil
+}
+
+func (g *Gateway) appendJSONReply(dst []byte, m match, f *call.Frame) ([]byte, error) {
+	var err error
+	if m.responseBody != "" {
+		dst, err = m.method.Response().AppendFieldJSON(dst, m.responseBody, f.Bytes(), g.json)
+	} else {
+		dst, err = m.method.Response().AppendJSON(dst, f.Bytes(), g.json)
+	}
+	if err != nil {
+		return dst, malformed(m)
+	}
+	return dst, nil
+}
+
+func malformed(m match) error {
+	return status.Errorf(codes.Internal, "backend %q sent a malformed %s", m.method.Backend.Name, m.method.Desc.Output().FullName())
+}
+
+// setContentType sets the type of an answer. What a backend may choose freely must not run as a page of this origin.
+func setContentType(h http.Header, contentType string, raw bool) {
+	if !raw {
+		h.Set("Content-Type", contentType)
+		return
+	}
+	if contentType == "" || strings.ContainsAny(contentType, "\r\n") {
+		contentType = "application/octet-stream"
+	}
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+}
+
+// replyHeader passes on the backend's header metadata that the rules allow, but nothing that steers a browser or repeats the request.
+func (g *Gateway) replyHeader(h http.Header, md metadata.MD) {
+	for k, vs := range md {
+		if !strings.HasPrefix(k, "x-") || k == "x-request-id" || strings.HasPrefix(k, "x-content-") || strings.HasPrefix(k, "x-accel-") || !g.rules.Allowed(k) {
+			continue
+		}
+		for _, v := range vs {
+			if strings.HasSuffix(k, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			if strings.IndexFunc(v, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
+				h.Add(k, v)
+			}
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// lines reads the request messages of a client-streaming or bidi method: JSON objects one after the other, one a line by convention.
+// One goroutine reads ahead by one message; close waits for it.
+func (g *Gateway) lines(ctx context.Context, w http.ResponseWriter, r *http.Request, m match) (*requestSource, error) {
+	s := &requestSource{stop: func() {}}
+	if r.URL.RawQuery != "" {
+		if _, _, err := m.appendQuery(nil, r.URL.RawQuery); err != nil {
+			return nil, err
+		}
+	}
+	if !hasBody(r) {
+		s.next = func() (*call.Frame, error) { return nil, io.EOF }
+		return s, nil
+	}
+	if err := needJSON(r.Header, true); err != nil {
+		return nil, err
+	}
+	body, err := g.bodyReader(r)
+	if err != nil {
+		return nil, err
+	}
+	rc := http.NewResponseController(w)
+	// HTTP/1 servers otherwise read the body to its end before they answer. HTTP/2 needs no permission and refuses it.
+	_ = rc.EnableFullDuplex()
+	ctx, cancel := context.WithCancel(ctx)
+	frames, done := make(chan *call.Frame), make(chan struct{})
+	var failure error // written before frames is closed
+	go func() {
+		defer close(done)
+		defer close(frames)
+		failure = g.pump(ctx, body, m, frames)
+	}()
+	s.next = func() (*call.Frame, error) {
+		select {
+		case f, ok := <-frames:
+			if ok {
+				return f, nil
+			}
+			if failure != nil {
+				s.err = failure
+				return nil, failure
+			}
+			return nil, io.EOF
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	s.stop = func() {
+		cancel()
+		select {
+		case <-done:
+		default:
+			// The call has ended before its requests have: a read that waits for the caller must not outlive the handler.
+			_ = rc.SetReadDeadline(time.Unix(1, 0))
+			<-done
+		}
+	}
+	return s, nil
+}
+
+// pump turns JSON values into frames until the body ends.
+func (g *Gateway) pump(ctx context.Context, body io.Reader, m match, frames chan<- *call.Frame) error {
+	limited := &budget{src: body}
+	dec := json.NewDecoder(limited)
+	for n := 1; ; n++ {
+		limited.left = g.maxBody
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			var syntax *json.SyntaxError
+			switch {
+			case errors.Is(err, io.EOF):
+				return nil
+			case errors.Is(err, errBudget):
+				return g.tooLarge()
+			case errors.As(err, &syntax), errors.Is(err, io.ErrUnexpectedEOF):
+				return refuse(http.StatusBadRequest, codes.InvalidArgument, fmt.Sprintf("message %d of the request stream: not valid JSON; send one object a line", n))
+			}
+			return bodyError(err)
+		}
+		wire, err := m.method.Request().AppendWire(nil, value, transcode.ReadOptions{})
+		if err == nil {
+			wire, err = m.appendPath(wire)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case frames <- call.NewFrame(m.method.Desc.Input(), wire):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var errBudget = errors.New("message too large")
+
+// budget fails a read after so many bytes.
+type budget struct {
+	src  io.Reader
+	left int64
+}
+
+func (b *budget) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errBudget
+	}
+	n, err := b.src.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}

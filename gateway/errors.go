@@ -1,0 +1,227 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// httpStatus is the one table from a status code to an HTTP status: grpc-gateway's.
+func httpStatus(c codes.Code) int {
+	if c > codes.Unauthenticated {
+		return http.StatusInternalServerError
+	}
+	return runtime.HTTPStatusFromCode(c)
+}
+
+// refusal is what this door itself says no to, where HTTP has a better word than the status code's.
+type refusal struct {
+	http   int
+	status *status.Status
+	header [2]string // one more header, or none
+}
+
+func (e *refusal) Error() string              { return e.status.Message() }
+func (e *refusal) GRPCStatus() *status.Status { return e.status }
+
+func refuse(http int, c codes.Code, text string) *refusal {
+	return &refusal{http: http, status: status.New(c, text)}
+}
+
+func (e *refusal) with(key, value string) *refusal {
+	e.header = [2]string{key, value}
+	return e
+}
+
+// statusOf returns the status that the caller sees. What is no status becomes INTERNAL with a fixed text, and goes to the log.
+func (g *Gateway) statusOf(ctx context.Context, err error) *status.Status {
+	var bad *transcode.Error
+	if errors.As(err, &bad) {
+		return invalid(bad)
+	}
+	var typed interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &typed) {
+		return typed.GRPCStatus()
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err)
+	}
+	g.logger.LogAttrs(ctx, slog.LevelError, "error without a status", slog.String("request_id", requestID(ctx)), slog.Any("error", err))
+	return status.New(codes.Internal, "internal error; the request id finds it in the log")
+}
+
+func invalid(e *transcode.Error) *status.Status {
+	st := status.New(codes.InvalidArgument, e.Error())
+	if e.Path == "" {
+		return st
+	}
+	description := (&transcode.Error{Problem: e.Problem, Want: e.Want, Suggestion: e.Suggestion}).Error()
+	with, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: e.Path, Description: description}}})
+	if err != nil {
+		return st
+	}
+	return with
+}
+
+// fail answers with the status of err. Nothing may have been written before. b, which may be nil, resolves details.
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, b *catalog.Backend, err error) {
+	st := g.statusOf(r.Context(), err)
+	code := httpStatus(st.Code())
+	h := w.Header()
+	var no *refusal
+	if errors.As(err, &no) {
+		code = no.http
+		if no.header[0] != "" {
+			h.Set(no.header[0], no.header[1])
+		}
+	}
+	if st.Code() == codes.Unauthenticated && h.Get("WWW-Authenticate") == "" {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if after := retryAfter(st.Proto()); after != "" {
+		h.Set("Retry-After", after)
+	}
+	body := appendStatus(nil, st.Proto(), b)
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	g.write(w, r, code, body)
+}
+
+// retryAfter is the delay of a RetryInfo in whole seconds, rounded up.
+func retryAfter(st *spb.Status) string {
+	for _, d := range st.GetDetails() {
+		if !d.MessageIs((*errdetails.RetryInfo)(nil)) {
+			continue
+		}
+		var info errdetails.RetryInfo
+		if d.UnmarshalTo(&info) != nil || info.GetRetryDelay() == nil {
+			continue
+		}
+		delay := max(info.GetRetryDelay().AsDuration(), 0)
+		return strconv.FormatInt(int64((delay+time.Second-1)/time.Second), 10)
+	}
+	return ""
+}
+
+// appendStatus appends st as ProtoJSON of google.rpc.Status. Details that neither the mesh nor the backend knows keep their bytes in base64.
+func appendStatus(dst []byte, st *spb.Status, b *catalog.Backend) []byte {
+	dst = append(dst, `{"code":`...)
+	dst = strconv.AppendInt(dst, int64(st.GetCode()), 10)
+	dst = append(dst, `,"message":`...)
+	dst = appendString(dst, st.GetMessage())
+	for i, d := range st.GetDetails() {
+		if i == 0 {
+			dst = append(dst, `,"details":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = appendAny(dst, d, b)
+	}
+	if len(st.GetDetails()) > 0 {
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}
+
+func appendAny(dst []byte, a *anypb.Any, b *catalog.Backend) []byte {
+	dst = append(dst, `{"@type":`...)
+	dst = appendString(dst, a.GetTypeUrl())
+	fields, special, ok := detailJSON(a, b)
+	switch {
+	case !ok:
+		dst = append(dst, `,"value":"`...)
+		dst = base64.StdEncoding.AppendEncode(dst, a.GetValue())
+		return append(dst, `"}`...)
+	case special:
+		dst = append(dst, `,"value":`...)
+		dst = append(dst, fields...)
+		return append(dst, '}')
+	case len(fields) > len("{}"):
+		dst = append(dst, ',')
+		return append(dst, fields[1:]...)
+	}
+	return append(dst, '}')
+}
+
+// detailJSON returns the JSON of a detail, and whether its JSON is not made of its fields.
+func detailJSON(a *anypb.Any, b *catalog.Backend) (body []byte, special, ok bool) {
+	name := protoreflect.FullName(a.GetTypeUrl()[strings.LastIndexByte(a.GetTypeUrl(), '/')+1:])
+	codec := details.message(name)
+	if codec == nil && b != nil && b.Files != nil {
+		if d, err := b.Files.FindDescriptorByName(name); err == nil {
+			if md, isMessage := d.(protoreflect.MessageDescriptor); isMessage {
+				codec = b.Codecs.Message(md)
+			}
+		}
+	}
+	if codec == nil {
+		return nil, false, false
+	}
+	body, err := codec.AppendJSON(nil, a.GetValue(), transcode.WriteOptions{})
+	if err != nil {
+		return nil, false, false
+	}
+	return body, len(body) == 0 || body[0] != '{' || strings.HasPrefix(string(name), "google.protobuf."), true
+}
+
+// knownDetails are the types of google/rpc/error_details.proto, known whatever the backend's own files hold.
+type knownDetails struct {
+	files  *protoregistry.Files
+	codecs *transcode.Set
+}
+
+var details = newKnownDetails()
+
+func newKnownDetails() *knownDetails {
+	files := &protoregistry.Files{}
+	for _, fd := range []protoreflect.FileDescriptor{durationpb.File_google_protobuf_duration_proto, errdetails.File_google_rpc_error_details_proto} {
+		// Two files of Go's own registry cannot conflict.
+		_ = files.RegisterFile(fd)
+	}
+	return &knownDetails{files: files, codecs: transcode.NewSet(dynamicpb.NewTypes(files))}
+}
+
+func (k *knownDetails) message(name protoreflect.FullName) *transcode.Message {
+	d, err := k.files.FindDescriptorByName(name)
+	if err != nil {
+		return nil
+	}
+	md, ok := d.(protoreflect.MessageDescriptor)
+	if !ok {
+		return nil
+	}
+	return k.codecs.Message(md)
+}
+
+// appendString appends s as a JSON string, with invalid UTF-8 replaced.
+func appendString(dst []byte, s string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(s) != nil {
+		return append(dst, `""`...)
+	}
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}

@@ -1,0 +1,268 @@
+// Package gateway is the HTTP door: every method of the catalog as REST (google.api.http), server-sent events and newline-delimited
+// JSON, on grpc-gateway's runtime and with no generated code. See docs/http.md for what callers may rely on.
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/nearmiss"
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// Catalog gives the snapshot that is served now. *catalog.Catalog is one.
+type Catalog interface {
+	Snapshot() *catalog.Snapshot
+}
+
+// Config says what a Gateway serves and how. Catalog and Handler are required.
+type Config struct {
+	// Catalog holds the methods. The gateway asks for the snapshot at every request and compiles its routes once per snapshot.
+	Catalog Catalog
+	// Handler runs a call: chain and backend.
+	Handler call.Handler
+	// Rules say which headers reach the backend. nil means call.NewRules(nil).
+	Rules *call.Rules
+	// Logger gets what callers must not see, and routes that cannot be served. nil discards.
+	Logger *slog.Logger
+	// AllowedOrigins are foreign origins, such as "https://console.example.com", whose pages may call; others get 403. Exact, no wildcards.
+	AllowedOrigins []string
+	// AllowedHosts are names, with or without port, by which callers may reach the gateway. Empty means any, but only loopback names on a
+	// loopback listener.
+	AllowedHosts []string
+	// MaxBodyBytes bounds a request body after decompression, and each message of a streamed one. Default 4 MiB.
+	MaxBodyBytes int64
+	// Heartbeat is the time after which a silent event stream gets a comment. Default 15 s.
+	Heartbeat time.Duration
+	// Grace is how long a stream waits for the backend's header, first message or refusal before it answers 200. Default 500 ms.
+	Grace time.Duration
+	// StallTimeout is how long one write may take before the caller is dropped; it replaces the server's write timeout. Default 30 s.
+	StallTimeout time.Duration
+	// JSON says how replies are written. The zero value is canonical ProtoJSON.
+	JSON transcode.WriteOptions
+}
+
+// Gateway is an http.Handler. It is safe for concurrent use.
+type Gateway struct {
+	catalog   Catalog
+	handler   call.Handler
+	rules     *call.Rules
+	logger    *slog.Logger
+	origins   *origins
+	maxBody   int64
+	heartbeat time.Duration
+	grace     time.Duration
+	stall     time.Duration
+	json      transcode.WriteOptions
+
+	drain     chan struct{}
+	drainOnce sync.Once
+
+	table   atomic.Pointer[table]
+	compile sync.Mutex // held while a table is made
+}
+
+// New returns a gateway. It panics if Catalog or Handler is missing.
+func New(c Config) *Gateway {
+	if c.Catalog == nil || c.Handler == nil {
+		panic("gateway: Config needs Catalog and Handler")
+	}
+	if c.Rules == nil {
+		c.Rules = call.NewRules(nil)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{
+		catalog: c.Catalog, handler: c.Handler, rules: c.Rules, logger: c.Logger,
+		origins:   newOrigins(c.AllowedHosts, c.AllowedOrigins),
+		maxBody:   orDefault(c.MaxBodyBytes, 4<<20),
+		heartbeat: orDefault(c.Heartbeat, 15*time.Second),
+		grace:     orDefault(c.Grace, 500*time.Millisecond),
+		stall:     orDefault(c.StallTimeout, 30*time.Second),
+		json:      c.JSON,
+		drain:     make(chan struct{}),
+	}
+	return g
+}
+
+func orDefault[T int64 | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// Drain tells every open event stream, with an event "server_draining", that the server is about to stop. It does not end them: cancelling
+// their requests' contexts does. It may be called more than once.
+func (g *Gateway) Drain() { g.drainOnce.Do(func() { close(g.drain) }) }
+
+// table is what is compiled from one snapshot. It is immutable but for the OpenAPI document, which is made at first use.
+type table struct {
+	snapshot *catalog.Snapshot
+	index    index
+	routes   []*route
+	openapi  document
+}
+
+// current returns the table of the snapshot that is served now.
+func (g *Gateway) current() *table {
+	s := g.catalog.Snapshot()
+	if t := g.table.Load(); t != nil && t.snapshot == s {
+		return t
+	}
+	g.compile.Lock()
+	defer g.compile.Unlock()
+	if t := g.table.Load(); t != nil && t.snapshot == s {
+		return t
+	}
+	t := newTable(s, g.logger)
+	g.table.Store(t)
+	return t
+}
+
+func newTable(s *catalog.Snapshot, logger *slog.Logger) *table {
+	t := &table{snapshot: s}
+	add := func(r *route) {
+		if owner := t.index.add(r); owner != nil {
+			logger.Warn("route is taken: the earlier method keeps it", "route", r.verb+" "+r.source, "method", r.method.FullMethod, "owner", owner.method.FullMethod)
+			return
+		}
+		t.routes = append(t.routes, r)
+	}
+	methods := make([]*catalog.Method, 0, len(s.Methods()))
+	for _, m := range s.Methods() {
+		if !m.Service.Infrastructure {
+			methods = append(methods, m)
+			add(rpc(m))
+		}
+	}
+	for _, m := range methods {
+		for _, b := range m.Bindings {
+			r, err := compile(m, b)
+			if err != nil {
+				logger.Warn("route cannot be served", "method", m.FullMethod, "error", err)
+				continue
+			}
+			add(r)
+		}
+	}
+	return t
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := newRequestID(r.Header.Get(requestIDHeader))
+	h := w.Header()
+	h.Set(requestIDHeader, id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+	cors, err := g.origins.check(r)
+	if len(g.origins.origins) > 0 {
+		h.Add("Vary", "Origin")
+	}
+	if err != nil {
+		g.fail(w, r, nil, err)
+		return
+	}
+	if cors != "" {
+		h.Set("Access-Control-Allow-Origin", cors)
+		h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	}
+	t := g.current()
+	if r.URL.Path == openAPIPath {
+		g.serveOpenAPI(w, r, t)
+		return
+	}
+	path := r.URL.EscapedPath()
+	if m, ok := t.index.lookup(r.Method, path); ok {
+		g.serve(w, r, m, id)
+		return
+	}
+	g.noRoute(w, r, t, path, cors != "")
+}
+
+// noRoute answers what no route takes: OPTIONS, a wrong HTTP method, or a path that is not there.
+func (g *Gateway) noRoute(w http.ResponseWriter, r *http.Request, t *table, path string, cors bool) {
+	allowed := t.index.allowed(path)
+	if len(allowed) == 0 {
+		if path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			g.landing(w, r)
+			return
+		}
+		g.fail(w, r, nil, refuse(http.StatusNotFound, codes.NotFound, notFound(t.snapshot, r.Method, r.URL.Path)))
+		return
+	}
+	if r.Method == http.MethodOptions {
+		w.Header().Set("Allow", strings.Join(append(allowed, http.MethodOptions), ", "))
+		if cors && r.Header.Get("Access-Control-Request-Method") != "" {
+			preflight(w, allowed)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	list := strings.Join(allowed, ", ")
+	g.fail(w, r, nil, refuse(http.StatusMethodNotAllowed, codes.Unimplemented,
+		fmt.Sprintf("path %q: no method for %s; it takes %s", r.URL.Path, r.Method, list)).with("Allow", list))
+}
+
+func notFound(s *catalog.Snapshot, verb, path string) string {
+	text := fmt.Sprintf("no route for %s %q", verb, path)
+	service, method, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if !ok || !strings.Contains(service, ".") {
+		return text + "; /openapi.json lists them all"
+	}
+	if svc := s.Service(service); svc != nil && !svc.Infrastructure {
+		near := nearmiss.Find(method, func(yield func(string) bool) {
+			for _, m := range svc.Methods {
+				if !yield(string(m.Desc.Name())) {
+					return
+				}
+			}
+		})
+		if near != "" {
+			return text + fmt.Sprintf("; did you mean %q?", "/"+service+"/"+near)
+		}
+		return text + fmt.Sprintf("; the service %q has no such method", service)
+	}
+	near := nearmiss.Find(service, func(yield func(string) bool) {
+		for _, svc := range s.Services() {
+			if !svc.Infrastructure && !yield(string(svc.Desc.FullName())) {
+				return
+			}
+		}
+	})
+	if near != "" {
+		return text + fmt.Sprintf("; did you mean %q?", "/"+near+"/"+method)
+	}
+	return text + fmt.Sprintf("; there is no service %q", service)
+}
+
+func (g *Gateway) landing(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	g.write(w, r, http.StatusOK, []byte("Toolway, HTTP door.\n\nOpenAPI:  GET /openapi.json\nMethods:  POST /{package.Service}/{Method}, or as their google.api.http rules say\nStreams:  newline-delimited JSON, or server-sent events with Accept: text/event-stream\n"))
+}
+
+// write sends a whole answer, within the stall timeout.
+func (g *Gateway) write(w http.ResponseWriter, r *http.Request, code int, body []byte) {
+	// The server's write timeout counts from the request; a slow call must not eat it up. Where the server sets none, a deadline would stay
+	// on the connection for the next request.
+	if r.ProtoMajor >= 2 || serverSetsDeadlines(r.Context()) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.stall))
+	}
+	w.WriteHeader(code)
+	if _, err := w.Write(body); err != nil {
+		g.logger.LogAttrs(r.Context(), slog.LevelDebug, "caller is gone", slog.String("request_id", requestID(r.Context())), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,214 @@
+package gateway
+
+import (
+	"net/http"
+	"sort"
+	"strings"
+)
+
+// index finds the routes of a path without scanning them: one tree of segments for each verb (":read"). In a tree every node is
+// visited at most once per lookup. Literals come before "*", and "*" before "**".
+type index struct {
+	trees map[string]*node
+}
+
+type node struct {
+	literals map[string]*node
+	single   *node
+	deep     []tail // longest first
+	routes   []*route
+}
+
+// tail is what follows a "**": n segments, in a tree of their own.
+type tail struct {
+	n    int
+	tree *node
+}
+
+// add puts r into the index, or returns the route that has its place already.
+func (x *index) add(r *route) *route {
+	if x.trees == nil {
+		x.trees = map[string]*node{}
+	}
+	n := x.trees[r.template.verb]
+	if n == nil {
+		n = &node{}
+		x.trees[r.template.verb] = n
+	}
+	for i, s := range r.template.segments {
+		n = n.child(s, len(r.template.segments)-i-1)
+	}
+	for _, other := range n.routes {
+		if other.verb == r.verb {
+			return other
+		}
+	}
+	n.routes = append(n.routes, r)
+	return nil
+}
+
+func (n *node) child(s segment, after int) *node {
+	switch s.kind {
+	case single:
+		if n.single == nil {
+			n.single = &node{}
+		}
+		return n.single
+	case deep:
+		for _, t := range n.deep {
+			if t.n == after {
+				return t.tree
+			}
+		}
+		t := tail{n: after, tree: &node{}}
+		n.deep = append(n.deep, t)
+		sort.Slice(n.deep, func(i, j int) bool { return n.deep[i].n > n.deep[j].n })
+		return t.tree
+	default:
+		c := n.literals[s.text]
+		if c == nil {
+			if n.literals == nil {
+				n.literals = map[string]*node{}
+			}
+			c = &node{}
+			n.literals[s.text] = c
+		}
+		return c
+	}
+}
+
+// match is a route with the values of its variables, decoded, in the order of route.template.vars.
+type match struct {
+	*route
+	values []string
+}
+
+// lookup finds the route of an HTTP method and an escaped path.
+func (x *index) lookup(method, path string) (match, bool) {
+	s := search{method: method}
+	x.walk(path, &s)
+	return s.found, s.found.route != nil
+}
+
+// allowed returns the HTTP methods that have a route at the path, sorted.
+func (x *index) allowed(path string) []string {
+	s := search{all: map[string]bool{}}
+	x.walk(path, &s)
+	out := make([]string, 0, len(s.all))
+	for v := range s.all {
+		out = append(out, v)
+	}
+	sort.Strings(out)
+	return out
+}
+
+func (x *index) walk(path string, s *search) {
+	path, ok := strings.CutPrefix(path, "/")
+	if !ok {
+		return
+	}
+	comps := strings.Split(normalise(path), "/")
+	last := comps[len(comps)-1]
+	s.comps = comps
+	for i := 1; i < len(last); i++ {
+		if last[i] != ':' {
+			continue
+		}
+		if tree := x.trees[last[i+1:]]; tree != nil && last[i+1:] != "" {
+			s.verb = last[i+1:]
+			comps[len(comps)-1] = last[:i]
+			if s.walk(tree, comps) {
+				return
+			}
+		}
+	}
+	s.verb = ""
+	comps[len(comps)-1] = last
+	if tree := x.trees[""]; tree != nil {
+		s.walk(tree, comps)
+	}
+}
+
+type search struct {
+	method string
+	verb   string
+	comps  []string
+	found  match
+	all    map[string]bool // if not nil, methods are gathered and nothing is found
+}
+
+// walk reports whether it found a route below n for the rest of the path.
+func (s *search) walk(n *node, rest []string) bool {
+	if len(rest) == 0 {
+		if s.take(n) {
+			return true
+		}
+	} else {
+		if c := n.literals[rest[0]]; c != nil && s.walk(c, rest[1:]) {
+			return true
+		}
+		if n.single != nil && rest[0] != "" && s.walk(n.single, rest[1:]) {
+			return true
+		}
+	}
+	for _, t := range n.deep {
+		if len(rest) >= t.n && s.walk(t.tree, rest[len(rest)-t.n:]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *search) take(n *node) bool {
+	if s.all != nil {
+		for _, r := range n.routes {
+			s.gather(r)
+		}
+		return false
+	}
+	r := n.route(s.method)
+	if r == nil {
+		return false
+	}
+	if len(r.template.vars) == 0 {
+		s.found = match{route: r}
+		return true
+	}
+	captured, err := r.pattern.MatchAndEscape(s.comps, s.verb, rawValues)
+	if err != nil {
+		return false
+	}
+	values := make([]string, len(r.template.vars))
+	for i := range r.template.vars {
+		v := &r.template.vars[i]
+		values[i] = v.decodeValue(captured[v.path])
+	}
+	s.found = match{route: r, values: values}
+	return true
+}
+
+func (s *search) gather(r *route) {
+	s.all[r.verb] = true
+	if r.verb == http.MethodGet && !r.method.Kind().Server {
+		s.all[http.MethodHead] = true
+	}
+}
+
+// route returns the node's route for an HTTP method: its own, else one of any method ("*"), else for HEAD that of a unary GET.
+func (n *node) route(method string) *route {
+	var wild, get *route
+	for _, r := range n.routes {
+		switch {
+		case r.verb == method:
+			return r
+		case r.verb == anyMethod:
+			wild = r
+		case r.verb == http.MethodGet && method == http.MethodHead && !r.method.Kind().Server:
+			get = r
+		}
+	}
+	if wild != nil {
+		return wild
+	}
+	return get
+}

@@ -1,0 +1,302 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bufbuild/protocompile"
+	"go.uber.org/goleak"
+	_ "google.golang.org/genproto/googleapis/api/annotations" // google/api/annotations.proto for the test's own contract
+	_ "google.golang.org/genproto/googleapis/api/httpbody"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/toolway/toolway/gateway"
+	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const library = "/library.v1.Library/"
+
+// librarySet compiles testdata/library.proto with everything it imports.
+var librarySet = sync.OnceValues(func() (*descriptorpb.FileDescriptorSet, error) {
+	c := protocompile.Compiler{
+		Resolver: protocompile.CompositeResolver{
+			&protocompile.SourceResolver{ImportPaths: []string{"testdata"}},
+			protocompile.ResolverFunc(func(path string) (protocompile.SearchResult, error) {
+				fd, err := protoregistry.GlobalFiles.FindFileByPath(path)
+				return protocompile.SearchResult{Desc: fd}, err
+			}),
+		},
+		SourceInfoMode: protocompile.SourceInfoStandard,
+	}
+	files, err := c.Compile(context.Background(), "library.proto")
+	if err != nil {
+		return nil, err
+	}
+	set := &descriptorpb.FileDescriptorSet{}
+	seen := map[string]bool{}
+	var add func(fd protoreflect.FileDescriptor)
+	add = func(fd protoreflect.FileDescriptor) {
+		if seen[fd.Path()] {
+			return
+		}
+		seen[fd.Path()] = true
+		for i := range fd.Imports().Len() {
+			add(fd.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(fd))
+	}
+	add(files[0])
+	// Options come back as the type of their own registry; a round trip makes them those of this program.
+	wire, err := proto.Marshal(set)
+	if err != nil {
+		return nil, err
+	}
+	out := &descriptorpb.FileDescriptorSet{}
+	return out, proto.Unmarshal(wire, out)
+})
+
+func librarySnapshot(t testing.TB) *catalog.Snapshot {
+	t.Helper()
+	set, err := librarySet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := catalog.Static("library", set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// corpus loads one of the shared descriptor sets.
+func corpus(t testing.TB, name string) *catalog.Snapshot {
+	t.Helper()
+	wire, err := os.ReadFile(filepath.Join("..", "..", "shared", "descriptors", name+".binpb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := &descriptorpb.FileDescriptorSet{}
+	if err := proto.Unmarshal(wire, set); err != nil {
+		t.Fatal(err)
+	}
+	s, err := catalog.Static(name, set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// backend is a real gRPC server that answers any method of a snapshot. It records unary requests and answers them with the empty message,
+// unless a method has a handler of its own.
+type backend struct {
+	snapshot *catalog.Snapshot
+	handle   map[string]grpc.StreamHandler
+
+	mu      sync.Mutex
+	request string // JSON of the last unary request
+	method  string
+	md      metadata.MD
+}
+
+func (b *backend) serve(srv any, stream grpc.ServerStream) error {
+	full, _ := grpc.MethodFromServerStream(stream)
+	if h := b.handle[full]; h != nil {
+		return h(srv, stream)
+	}
+	m := b.snapshot.Method(full)
+	if m == nil {
+		return status.Errorf(codes.Unimplemented, "no method %q", full)
+	}
+	in := dynamicpb.NewMessage(m.Desc.Input())
+	if err := stream.RecvMsg(in); err != nil {
+		return err
+	}
+	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: dynamicpb.NewTypes(m.Backend.Files)}.Marshal(in)
+	if err != nil {
+		return err
+	}
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	b.mu.Lock()
+	b.request, b.method, b.md = string(text), full, md
+	b.mu.Unlock()
+	return stream.SendMsg(dynamicpb.NewMessage(m.Desc.Output()))
+}
+
+// last returns what the last unary call brought.
+func (b *backend) last() (method, request string, md metadata.MD) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.method, b.request, b.md
+}
+
+// start serves b over an in-memory listener and returns a handler that forwards to it.
+func (b *backend) start(t testing.TB) call.Handler {
+	t.Helper()
+	lis := bufconn.Listen(64 << 10)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(b.serve))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(lis)
+	}()
+	conn, err := grpc.NewClient("passthrough:///backend", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		<-done
+	})
+	return interceptors.Chain(forward(conn))
+}
+
+// forward is the least final handler: headers at once, both directions at the same time.
+func forward(conn *grpc.ClientConn) grpc.StreamHandler {
+	return func(_ any, stream grpc.ServerStream) error {
+		c := call.FromContext(stream.Context())
+		ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(stream.Context(), c.Forward))
+		defer cancel()
+		out, err := conn.NewStream(ctx, c.Method.StreamDesc(), c.Method.FullMethod, grpc.ForceCodecV2(call.Codec{}))
+		if err != nil {
+			return err
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- send(stream, out) }()
+		err = receive(stream, out, c)
+		cancel()
+		if sendErr := <-sent; sendErr != nil && err == nil {
+			return sendErr
+		}
+		return err
+	}
+}
+
+func send(stream grpc.ServerStream, out grpc.ClientStream) error {
+	for {
+		f := &call.Frame{}
+		if err := stream.RecvMsg(f); err != nil {
+			if errors.Is(err, io.EOF) {
+				return out.CloseSend()
+			}
+			return err
+		}
+		err := out.SendMsg(f)
+		f.Release()
+		if err != nil {
+			return nil // the status comes from receive
+		}
+	}
+}
+
+func receive(stream grpc.ServerStream, out grpc.ClientStream, c *call.Call) error {
+	md, err := out.Header()
+	if err != nil {
+		return err
+	}
+	if md != nil {
+		if err := stream.SendHeader(md); err != nil {
+			return err
+		}
+	}
+	for {
+		f := &call.Frame{}
+		f.Describe(c.Method.Desc.Output())
+		if err := out.RecvMsg(f); err != nil {
+			stream.SetTrailer(out.Trailer())
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		err := stream.SendMsg(f)
+		f.Release()
+		if err != nil {
+			return err
+		}
+		if !c.Method.Kind().Server {
+			if err := out.RecvMsg(&call.Frame{}); !errors.Is(err, io.EOF) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// newGateway starts a backend and puts a gateway before it.
+func newGateway(t testing.TB, b *backend, edit func(*gateway.Config)) *gateway.Gateway {
+	t.Helper()
+	if b.snapshot == nil {
+		b.snapshot = librarySnapshot(t)
+	}
+	c := gateway.Config{Catalog: catalog.Fixed(b.snapshot), Handler: b.start(t), Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))}
+	if edit != nil {
+		edit(&c)
+	}
+	return gateway.New(c)
+}
+
+type testLog struct{ testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// do sends one request without a socket.
+func do(g http.Handler, method, target, body string, header ...string) *http.Response {
+	var src io.Reader
+	if body != "" {
+		src = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, target, src)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Del(header[i])
+		if header[i+1] != "" {
+			r.Header.Set(header[i], header[i+1])
+		}
+	}
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func text(t testing.TB, res *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return string(b)
+}

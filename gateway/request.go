@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"bytes"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// requestWire builds the request message. Wire fragments merge, so the parts are appended one after the other: the body first, the query,
+// and the path last, which thereby wins over the body.
+func (g *Gateway) requestWire(r *http.Request, m match) ([]byte, error) {
+	var wire, body []byte
+	var err error
+	if hasBody(r) {
+		buf := bodies.Get().(*[]byte)
+		defer func() {
+			if cap(body) <= pooledBytes {
+				*buf = body[:0]
+			}
+			bodies.Put(buf)
+		}()
+		if body, err = g.readBody((*buf)[:0], r); err != nil {
+			return nil, err
+		}
+		if wire, err = m.appendBody(make([]byte, 0, len(body)+64), r.Header, body); err != nil {
+			return nil, err
+		}
+	}
+	wire, masked, err := m.appendQuery(wire, r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if m.updateMask != nil && !masked && len(body) > 0 {
+		wire = appendMask(wire, m.updateMask, m.bodyField.Message(), body)
+	}
+	return m.appendPath(wire)
+}
+
+// appendBody appends what a body, which has been read to its end, sets.
+func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, error) {
+	empty := len(bytes.TrimLeft(body, " \t\r\n")) == 0
+	switch {
+	case r.rawBody && r.bodyField != nil:
+		dst = protowire.AppendTag(dst, r.bodyField.Number(), protowire.BytesType)
+		return protowire.AppendBytes(dst, appendHTTPBody(nil, h.Get("Content-Type"), body)), nil
+	case r.rawBody:
+		return appendHTTPBody(dst, h.Get("Content-Type"), body), nil
+	case empty:
+		return dst, nil
+	case r.body == "":
+		// Some clients send an empty object with every POST.
+		if bytes.Equal(bytes.TrimSpace(body), []byte("{}")) {
+			return dst, nil
+		}
+		return dst, refuse(http.StatusBadRequest, codes.InvalidArgument, "request body: this route takes none; send path and query parameters")
+	}
+	if err := needJSON(h, false); err != nil {
+		return dst, err
+	}
+	if r.bodyField != nil {
+		return r.method.Request().AppendFieldWire(dst, r.body, body, transcode.ReadOptions{})
+	}
+	return r.method.Request().AppendWire(dst, body, transcode.ReadOptions{})
+}
+
+// appendPath appends what the path sets.
+func (m match) appendPath(dst []byte) ([]byte, error) {
+	for i, v := range m.template.vars {
+		before := len(dst)
+		var err error
+		if dst, err = m.method.Request().AppendParam(dst, v.path, m.values[i:i+1]); err != nil {
+			return dst, err
+		}
+		if len(dst) == before && before > 0 {
+			dst = append(dst, m.params[i].zero...)
+		}
+	}
+	return dst, nil
+}

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+// anyMethod is the custom kind of a rule that takes any HTTP method.
+const anyMethod = "*"
+
+// rawValues makes the matcher leave values as they are in the path: they are decoded afterwards, with knowledge of the variable.
+const rawValues = runtime.UnescapingModeLegacy
+
+// wholeBody is the body of a rule whose HTTP body is the request message.
+const wholeBody = "*"
+
+// route is a compiled binding. It is immutable.
+type route struct {
+	method   *catalog.Method
+	verb     string // HTTP method, or anyMethod
+	template *template
+	source   string // the template as written
+	pattern  runtime.Pattern
+	params   []pathParam // of template.vars
+
+	body           string
+	bodyField      protoreflect.FieldDescriptor // nil unless body names a field
+	rawBody        bool                         // the body is a google.api.HttpBody
+	responseBody   string
+	rawResponse    bool                         // the reply is a google.api.HttpBody
+	responseNumber protowire.Number             // of the field that is the reply; 0 is the message
+	updateMask     protoreflect.FieldDescriptor // filled from a PATCH body; nil if there is nothing to fill
+}
+
+// pathParam is what a template's variable sets.
+type pathParam struct {
+	field protoreflect.FieldDescriptor // the last of the path
+	zero  []byte                       // wire form that sets the field to its zero value explicitly, so that it overrides the body
+}
+
+// compile makes the route of a binding, or says why it cannot be served.
+func compile(m *catalog.Method, b catalog.Binding) (*route, error) {
+	t, err := parseTemplate(b.Template)
+	if err != nil {
+		return nil, err
+	}
+	r := &route{method: m, verb: b.Verb, template: t, source: b.Template, body: b.Body, responseBody: b.ResponseBody}
+	if r.verb == "" {
+		return nil, fmt.Errorf("path template %q: no HTTP method", b.Template)
+	}
+	if r.pattern, err = t.pattern(); err != nil {
+		return nil, fmt.Errorf("path template %q: %w", b.Template, err)
+	}
+	for _, v := range t.vars {
+		p, err := compileParam(m.Desc.Input(), v.path)
+		if err != nil {
+			return nil, fmt.Errorf("path template %q: %w", b.Template, err)
+		}
+		r.params = append(r.params, p)
+	}
+	if err := r.compileBodies(); err != nil {
+		return nil, fmt.Errorf("path template %q: %w", b.Template, err)
+	}
+	return r, nil
+}
+
+func (r *route) compileBodies() error {
+	in, out := r.method.Desc.Input(), r.method.Desc.Output()
+	switch r.body {
+	case "":
+	case wholeBody:
+		r.rawBody = isHTTPBody(in)
+	default:
+		if r.bodyField = fieldNamed(in, r.body); r.bodyField == nil {
+			return fmt.Errorf("body %q: %s has no such field", r.body, in.FullName())
+		}
+		r.body = string(r.bodyField.Name())
+		r.rawBody = !r.bodyField.IsList() && !r.bodyField.IsMap() && isHTTPBody(r.bodyField.Message())
+		r.updateMask = updateMask(r.verb, in, r.bodyField)
+	}
+	r.rawResponse = isHTTPBody(out)
+	if r.responseBody != "" {
+		fd := fieldNamed(out, r.responseBody)
+		if fd == nil {
+			return fmt.Errorf("response_body %q: %s has no such field", r.responseBody, out.FullName())
+		}
+		r.responseBody, r.responseNumber = string(fd.Name()), fd.Number()
+		r.rawResponse = !fd.IsList() && !fd.IsMap() && isHTTPBody(fd.Message())
+	}
+	return nil
+}
+
+// rpc is the route that every method has: POST /package.Service/Method.
+func rpc(m *catalog.Method) *route {
+	service, name, _ := strings.Cut(strings.TrimPrefix(m.FullMethod, "/"), "/")
+	r := &route{
+		method: m, verb: http.MethodPost, source: m.FullMethod, body: wholeBody,
+		template: &template{segments: []segment{{text: service}, {text: name}}},
+	}
+	r.rawBody, r.rawResponse = isHTTPBody(m.Desc.Input()), isHTTPBody(m.Desc.Output())
+	return r
+}
+
+// compileParam resolves a variable's field path, which must end in a single scalar or enum, or a message that has a text form.
+func compileParam(md protoreflect.MessageDescriptor, path string) (pathParam, error) {
+	var p pathParam
+	var outer []protowire.Number
+	names := strings.Split(path, ".")
+	for i, name := range names {
+		fd := md.Fields().ByName(protoreflect.Name(name))
+		if fd == nil {
+			return p, fmt.Errorf("variable %q: %s has no field %q", path, md.FullName(), name)
+		}
+		if fd.IsList() || fd.IsMap() {
+			return p, fmt.Errorf("variable %q: field %q is repeated", path, name)
+		}
+		p.field = fd
+		if i == len(names)-1 {
+			break
+		}
+		if fd.Message() == nil || fd.Kind() == protoreflect.GroupKind {
+			return p, fmt.Errorf("variable %q: field %q is not a message", path, name)
+		}
+		outer = append(outer, fd.Number())
+		md = fd.Message()
+	}
+	p.zero = zeroOf(p.field)
+	for i := len(outer) - 1; i >= 0; i-- {
+		b := protowire.AppendTag(nil, outer[i], protowire.BytesType)
+		p.zero = protowire.AppendBytes(b, p.zero)
+	}
+	return p, nil
+}
+
+func zeroOf(fd protoreflect.FieldDescriptor) []byte {
+	switch fd.Kind() {
+	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Uint32Kind,
+		protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Uint64Kind:
+		return protowire.AppendVarint(protowire.AppendTag(nil, fd.Number(), protowire.VarintType), 0)
+	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
+		return protowire.AppendFixed32(protowire.AppendTag(nil, fd.Number(), protowire.Fixed32Type), 0)
+	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
+		return protowire.AppendFixed64(protowire.AppendTag(nil, fd.Number(), protowire.Fixed64Type), 0)
+	default:
+		return protowire.AppendBytes(protowire.AppendTag(nil, fd.Number(), protowire.BytesType), nil)
+	}
+}
+
+// fieldNamed finds a field by its proto or JSON name.
+func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	if fd := md.Fields().ByName(protoreflect.Name(name)); fd != nil {
+		return fd
+	}
+	return md.Fields().ByJSONName(name)
+}
+
+func isHTTPBody(md protoreflect.MessageDescriptor) bool {
+	return md != nil && md.FullName() == "google.api.HttpBody"
+}
