@@ -38,7 +38,7 @@ type prop struct {
 	node *node
 }
 
-type fact struct{ key, raw string }
+type fact struct{ key, raw, words string }
 
 // definition is one entry of "$defs".
 type definition struct {
@@ -63,7 +63,7 @@ func (n *node) set(key, raw string) {
 			return
 		}
 	}
-	n.facts = append(n.facts, fact{key, raw})
+	n.facts = append(n.facts, fact{key: key, raw: raw})
 }
 
 func (n *node) has(key string) bool {

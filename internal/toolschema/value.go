@@ -175,9 +175,9 @@ func (b *builder) mapOf(fd protoreflect.FieldDescriptor, g *growth) *node {
 		case k == protoreflect.BoolKind:
 			n.keys = &node{enum: []string{"true", "false"}}
 		case unsigned(k):
-			n.keys = &node{facts: []fact{{"pattern", uintPattern}}}
+			n.keys = &node{facts: []fact{{key: "pattern", raw: uintPattern}}}
 		case k != protoreflect.StringKind:
-			n.keys = &node{facts: []fact{{"pattern", intPattern}}}
+			n.keys = &node{facts: []fact{{key: "pattern", raw: intPattern}}}
 		}
 		return n
 	}

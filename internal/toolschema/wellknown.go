@@ -43,13 +43,13 @@ func (b *builder) wellKnown(short string, md protoreflect.MessageDescriptor) *no
 	input := b.o.Direction == Input
 	switch short {
 	case "Timestamp":
-		n := &node{kind: "string", facts: []fact{{"format", `"date-time"`}}}
+		n := &node{kind: "string", facts: []fact{{key: "format", raw: `"date-time"`}}}
 		if input {
 			n.desc = "RFC 3339 time."
 		}
 		return n
 	case "Duration":
-		n := &node{kind: "string", facts: []fact{{"pattern", `"^-?[0-9]+(\\.[0-9]{1,9})?s$"`}}}
+		n := &node{kind: "string", facts: []fact{{key: "pattern", raw: `"^-?[0-9]+(\\.[0-9]{1,9})?s$"`}}}
 		if input {
 			n.desc = `Seconds with suffix s, such as "1.5s".`
 		}
