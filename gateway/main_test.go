@@ -300,3 +300,6 @@ func text(t testing.TB, res *http.Response) string {
 	_ = res.Body.Close()
 	return string(b)
 }
+
+// unreachable is the handler of tests whose requests never become calls.
+func unreachable(grpc.ServerStream) error { return status.Error(codes.Internal, "call was made") }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"net/http"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -72,7 +73,11 @@ func (m match) appendPath(dst []byte) ([]byte, error) {
 	for i, v := range m.template.vars {
 		before := len(dst)
 		var err error
-		if dst, err = m.method.Request().AppendParam(dst, v.path, m.values[i:i+1]); err != nil {
+		values := m.values[i : i+1]
+		if m.params[i].field.IsList() {
+			values = strings.Split(values[0], ",")
+		}
+		if dst, err = m.method.Request().AppendParam(dst, v.path, values); err != nil {
 			return dst, err
 		}
 		if len(dst) == before && before > 0 {

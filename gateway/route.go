@@ -42,7 +42,7 @@ type route struct {
 // pathParam is what a template's variable sets.
 type pathParam struct {
 	field protoreflect.FieldDescriptor // the last of the path
-	zero  []byte                       // wire form that sets the field to its zero value explicitly, so that it overrides the body
+	zero  []byte                       // wire form that sets the field to its zero value explicitly, so that it overrides the body; nil for a list
 }
 
 // compile makes the route of a binding, or says why it cannot be served.
@@ -86,6 +86,9 @@ func (r *route) compileBodies() error {
 		r.updateMask = updateMask(r.verb, in, r.bodyField)
 	}
 	r.rawResponse = isHTTPBody(out)
+	if r.responseBody == wholeBody {
+		r.responseBody = ""
+	}
 	if r.responseBody != "" {
 		fd := fieldNamed(out, r.responseBody)
 		if fd == nil {
@@ -108,7 +111,8 @@ func rpc(m *catalog.Method) *route {
 	return r
 }
 
-// compileParam resolves a variable's field path, which must end in a single scalar or enum, or a message that has a text form.
+// compileParam resolves a variable's field path, which must end in a scalar, a message that has a text form, or a list of scalars, whose
+// values stand in the path with commas between, as in grpc-gateway.
 func compileParam(md protoreflect.MessageDescriptor, path string) (pathParam, error) {
 	var p pathParam
 	var outer []protowire.Number
@@ -118,11 +122,10 @@ func compileParam(md protoreflect.MessageDescriptor, path string) (pathParam, er
 		if fd == nil {
 			return p, fmt.Errorf("variable %q: %s has no field %q", path, md.FullName(), name)
 		}
-		if fd.IsList() || fd.IsMap() {
-			return p, fmt.Errorf("variable %q: field %q is repeated", path, name)
-		}
 		p.field = fd
-		if i == len(names)-1 {
+		if last := i == len(names)-1; fd.IsMap() || fd.IsList() && (!last || fd.Message() != nil) {
+			return p, fmt.Errorf("variable %q: field %q is repeated", path, name)
+		} else if last {
 			break
 		}
 		if fd.Message() == nil || fd.Kind() == protoreflect.GroupKind {
@@ -130,6 +133,9 @@ func compileParam(md protoreflect.MessageDescriptor, path string) (pathParam, er
 		}
 		outer = append(outer, fd.Number())
 		md = fd.Message()
+	}
+	if p.field.IsList() {
+		return p, nil
 	}
 	p.zero = zeroOf(p.field)
 	for i := len(outer) - 1; i >= 0; i-- {
