@@ -1,0 +1,176 @@
+// Package mcpadapter is the MCP door: it shows the methods of a catalog as MCP tools, over stdio and Streamable HTTP, to clients of
+// protocol versions 2025-06-18, 2025-11-25 and 2026-07-28.
+package mcpadapter
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+// The protocol versions that this door speaks.
+const (
+	version20250618 = "2025-06-18"
+	version20251125 = "2025-11-25"
+	version20260728 = "2026-07-28"
+)
+
+// versions are all of them, newest first.
+var versions = []string{version20260728, version20251125, version20250618}
+
+// newestLegacy is the newest version that has initialize.
+const newestLegacy = version20251125
+
+// Catalog says what there is to call. *catalog.Catalog is one.
+type Catalog interface {
+	// Snapshot returns the current snapshot; it never blocks and is never nil.
+	Snapshot() *catalog.Snapshot
+}
+
+// Config says what an Adapter serves and how. Catalog and Handler are required; the zero value of everything else works.
+type Config struct {
+	// Catalog holds the methods that become tools.
+	Catalog Catalog
+	// Handler runs a call: the chain, then the backend.
+	Handler call.Handler
+	// Rules say which metadata of a caller crosses to a backend. Default: call.NewRules(nil).
+	Rules *call.Rules
+	// Logger gets what callers are not told. Default: slog.Default().
+	Logger *slog.Logger
+
+	// Name and Version are how the server introduces itself. Default: "toolway" and "dev".
+	Name, Version string
+	// Instructions are shown to the model by hosts that do so. Default: none.
+	Instructions string
+
+	// AllowedOrigins are the browser origins, such as "https://console.example.com", that may use the endpoint. "*" allows all.
+	// A request without Origin does not come from a browser's page and is served; one from the endpoint's own host is served if that
+	// host is a loopback name or in AllowedHosts.
+	AllowedOrigins []string
+	// AllowedHosts are the host names, without port, by which the endpoint may be addressed. Default: any on an address that is not
+	// loopback; loopback names only on one that is, against DNS rebinding.
+	AllowedHosts []string
+
+	// Sessions keeps server-side state for clients of 2025-06-18 and 2025-11-25 over HTTP: list_changed on a GET stream and replay
+	// after Last-Event-ID. All requests of a client must then reach this process. Clients of 2026-07-28 never have a session.
+	Sessions bool
+	// SessionTimeout ends a session that is not used. Default 30 minutes.
+	SessionTimeout time.Duration
+
+	// MaxRequestBytes bounds one JSON-RPC message of a client. Default 4 MiB.
+	MaxRequestBytes int
+	// MaxResultBytes bounds the JSON of one reply; a larger one becomes a tool error. Default 8 MiB.
+	MaxResultBytes int
+	// MaxStreamBytes bounds the JSON that is kept of a server stream, MaxStreamItems the number of messages. What is beyond is left
+	// out, the stream is ended, and the result says so. Default 1 MiB and 1,000.
+	MaxStreamBytes, MaxStreamItems int
+	// PageTools and PageBytes bound one page of tools/list, whichever is reached first. Default 1,000 tools and 4 MiB: below both there
+	// is one page.
+	PageTools, PageBytes int
+	// CacheTTL is the time for which clients of 2026-07-28 may reuse a list. Default 5 seconds; what they are told is always "private".
+	CacheTTL time.Duration
+	// DrainTimeout bounds how long ServeStdio waits for calls in flight once its input has ended. Default 5 seconds.
+	DrainTimeout time.Duration
+}
+
+func (c *Config) setDefaults() {
+	if c.Rules == nil {
+		c.Rules = call.NewRules(nil)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.Name = or(c.Name, "toolway")
+	c.Version = or(c.Version, "dev")
+	c.SessionTimeout = or(c.SessionTimeout, 30*time.Minute)
+	c.MaxRequestBytes = or(c.MaxRequestBytes, 4<<20)
+	c.MaxResultBytes = or(c.MaxResultBytes, 8<<20)
+	c.MaxStreamBytes = or(c.MaxStreamBytes, 1<<20)
+	c.MaxStreamItems = or(c.MaxStreamItems, 1000)
+	c.PageTools = or(c.PageTools, 1000)
+	c.PageBytes = or(c.PageBytes, 4<<20)
+	c.CacheTTL = or(c.CacheTTL, 5*time.Second)
+	c.DrainTimeout = or(c.DrainTimeout, 5*time.Second)
+}
+
+func or[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
+
+// Adapter is the MCP door. It is safe for concurrent use, needs no closing, and runs nothing while nobody is connected.
+type Adapter struct {
+	conf    Config
+	server  *mcp.Server
+	http    http.Handler
+	listed  atomic.Pointer[listing]
+	changes changes
+}
+
+// New returns the door for conf. It panics if Catalog or Handler is missing.
+func New(conf Config) *Adapter {
+	if conf.Catalog == nil || conf.Handler == nil {
+		panic("mcpadapter: Config.Catalog and Config.Handler are required")
+	}
+	conf.setDefaults()
+	a := &Adapter{conf: conf}
+	a.changes.adapter = a
+	a.server = a.newServer()
+	a.http = newEndpoint(a)
+	return a
+}
+
+// HTTPHandler returns the Streamable HTTP endpoint, to be mounted at one path. It sets its own write deadlines, so that a server's
+// WriteTimeout does not cut streams.
+func (a *Adapter) HTTPHandler() http.Handler { return a.http }
+
+// newServer returns the SDK server behind both transports. tools/list and tools/call are answered by middleware, not by the SDK's
+// registry: it would encode each tool's schema again at every call.
+func (a *Adapter) newServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: a.conf.Name, Version: a.conf.Version}, &mcp.ServerOptions{
+		Instructions:              a.conf.Instructions,
+		Logger:                    slog.New(quiet{a.conf.Logger.Handler()}),
+		SupportedProtocolVersions: versions,
+		// Empty prompts and resources answer their list methods with an empty list, which some clients ask for unconditionally.
+		Capabilities: &mcp.ServerCapabilities{
+			Tools:     &mcp.ToolCapabilities{ListChanged: true},
+			Prompts:   &mcp.PromptCapabilities{},
+			Resources: &mcp.ResourceCapabilities{},
+		},
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
+			c.TTLMs, c.CacheScope = int(a.conf.CacheTTL.Milliseconds()), "private"
+		},
+	})
+	s.AddReceivingMiddleware(a.receive)
+	return s
+}
+
+// quiet hands the SDK's warnings and errors on as debug records: they are about clients' mistakes, which clients are told about.
+type quiet struct{ slog.Handler }
+
+// Enabled leaves out what is below a warning.
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+// Handle passes the record on as a debug record.
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs keeps the levels.
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+
+// WithGroup keeps the levels.
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }

@@ -1,0 +1,191 @@
+package mcpadapter
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/nearmiss"
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// toolCall is one tools/call, whatever transport it came by.
+type toolCall struct {
+	name string
+	// arguments are the bytes that the client sent: no number in them has been through a float.
+	arguments json.RawMessage
+	meta      map[string]any
+	header    http.Header
+	protocol  string
+	// notify sends one progress notification; nil if the client asked for none.
+	notify func(progress float64, message string)
+}
+
+// call runs one tool call. The error is a JSON-RPC error; everything that the model can mend is in the result.
+func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
+	snapshot := a.conf.Catalog.Snapshot()
+	m := snapshot.Tool(t.name)
+	if m == nil {
+		return nil, unknownTool(snapshot, t.name)
+	}
+	if m.Backend.State == catalog.Down {
+		return errorResult(m, withdrawn(m), nil), nil
+	}
+	requests, err := requestFrames(m, t.arguments)
+	if err != nil {
+		return errorResult(m, badArguments(err), nil), nil
+	}
+	c := &call.Call{
+		ID:       rand.Text(),
+		Method:   m,
+		Door:     call.MCP,
+		Protocol: t.protocol,
+		Start:    time.Now(),
+		Forward:  forward(a.conf.Rules, t.header, t.meta),
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	p := startProgress(t.notify, c.Start)
+	defer p.stop()
+	k := &keeper{method: m, maxBytes: a.conf.MaxResultBytes, progress: p}
+	if m.Kind().Server {
+		k.maxBytes, k.maxItems = a.conf.MaxStreamBytes, a.conf.MaxStreamItems
+	}
+	err = a.conf.Handler(call.NewStream(ctx, c, requests, k.keep, nil))
+	p.stop()
+	return a.finish(ctx, c, k, err), nil
+}
+
+// finish turns what a call left behind into its result.
+func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error) *result {
+	switch {
+	case k.full != "":
+		return k.streamResult()
+	case k.failure != nil:
+		return errorResult(c.Method, describe(k.failure, c), k.kept())
+	case err != nil:
+		st, ok := status.FromError(err)
+		if ctxErr := ctx.Err(); !ok && ctxErr != nil {
+			st, ok = status.FromContextError(ctxErr), true
+		}
+		if !ok {
+			a.conf.Logger.ErrorContext(ctx, "tool call failed without a status", "tool", c.Method.Tool.Name, "call", c.ID, "error", err)
+			st = status.New(codes.Internal, "internal error; the mesh's log has more under call "+c.ID)
+		}
+		return errorResult(c.Method, describe(st, c), k.kept())
+	case c.Method.Kind().Server:
+		return k.streamResult()
+	case k.count == 0:
+		return errorResult(c.Method, describe(status.New(codes.Internal, "the backend ended the call without a reply"), c), nil)
+	}
+	return k.unaryResult()
+}
+
+// keeper keeps the replies of one call, up to the limits.
+type keeper struct {
+	method             *catalog.Method
+	progress           *progress
+	maxBytes, maxItems int
+
+	// json is the one reply, or the replies of a stream separated by commas.
+	json  []byte
+	count int
+	// blob is the reply of a method that answers with google.api.HttpBody.
+	blob *blob
+	// full says which limit ended the stream.
+	full string
+	// failure is why a reply could not be kept.
+	failure *status.Status
+}
+
+// errFull ends a stream of which enough has been kept.
+var errFull = status.Error(codes.Canceled, "the result is full")
+
+// keep is given each reply.
+func (k *keeper) keep(f *call.Frame) error {
+	stream := k.method.Kind().Server
+	if stream && k.count == k.maxItems {
+		k.full = fmt.Sprintf("%d items", k.maxItems)
+		return errFull
+	}
+	if k.count > 0 && !stream {
+		return nil // the chain reports the second reply of a unary call
+	}
+	before := len(k.json)
+	if k.count > 0 {
+		k.json = append(k.json, ',')
+	}
+	out, err := k.method.Response().AppendJSON(k.json, f.Bytes(), writeOptions)
+	if err != nil {
+		k.json = k.json[:before]
+		k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as JSON: %v", err)
+		return k.failure.Err()
+	}
+	if len(out) > k.maxBytes {
+		k.json = out[:before]
+		if stream && k.count > 0 {
+			k.full = fmt.Sprintf("%d bytes", k.maxBytes)
+			return errFull
+		}
+		k.failure = status.Newf(codes.ResourceExhausted, "the reply has %d bytes of JSON, and %d are allowed; ask for less, such as a smaller page or fewer fields", len(out)-before, k.maxBytes)
+		return k.failure.Err()
+	}
+	k.json = out
+	k.count++
+	if !stream {
+		k.blob = blobOf(k.method, f.Bytes())
+		return nil
+	}
+	k.progress.received(k.count)
+	return nil
+}
+
+// writeOptions: what an agent reads has every plain field, so that it need not know which ones a zero hides.
+var writeOptions = transcode.WriteOptions{EmitDefaults: true}
+
+// kept returns the items of a stream that arrived before it broke, as a JSON array, or nil.
+func (k *keeper) kept() []byte {
+	if !k.method.Kind().Server || k.count == 0 {
+		return nil
+	}
+	return k.items()
+}
+
+func (k *keeper) items() []byte {
+	out := make([]byte, 0, len(k.json)+2)
+	out = append(out, '[')
+	out = append(out, k.json...)
+	return append(out, ']')
+}
+
+// unknownTool is a JSON-RPC error: the model was never offered such a tool.
+func unknownTool(s *catalog.Snapshot, name string) error {
+	names := func(yield func(string) bool) {
+		for _, m := range s.Tools() {
+			if !yield(m.Tool.Name) {
+				return
+			}
+		}
+	}
+	text := fmt.Sprintf("unknown tool %q", cut(name, 100))
+	if near := nearmiss.Find(name, names); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	} else {
+		text += "; list the tools again, they may have changed"
+	}
+	return invalidParams(text)
+}
+
+// sorted returns the keys of m in order.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,246 @@
+package mcpadapter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	sessionHeader = "Mcp-Session-Id"
+	versionHeader = "Mcp-Protocol-Version"
+)
+
+// endpoint is the Streamable HTTP endpoint. It admits requests, reads them as far as routing needs, and hands them to the SDK: those
+// of 2026-07-28 to a stateless handler, older ones to a stateless or, with Config.Sessions, a stateful one. The SDK always answers with
+// an event stream; reply turns that into JSON where the client wants no stream.
+type endpoint struct {
+	adapter             *Adapter
+	stateless, stateful http.Handler
+	cancels             cancels
+}
+
+func newEndpoint(a *Adapter) *endpoint {
+	e := &endpoint{adapter: a}
+	server := func(*http.Request) *mcp.Server { return a.server }
+	options := mcp.StreamableHTTPOptions{
+		Logger:                       nil,
+		DisableLocalhostProtection:   true, // admit does it, with AllowedHosts
+		MaxRequestBodyBytes:          -1,   // post does it, before the SDK reads
+		PropagateRequestCancellation: true,
+	}
+	options.Stateless = true
+	e.stateless = mcp.NewStreamableHTTPHandler(server, &options)
+	if a.conf.Sessions {
+		options.Stateless = false
+		options.SessionTimeout = a.conf.SessionTimeout
+		options.EventStore = mcp.NewMemoryEventStore(nil)
+		e.stateful = mcp.NewStreamableHTTPHandler(server, &options)
+	}
+	return e
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !e.admit(w, r) {
+		return
+	}
+	legacy := r.Header.Get(versionHeader) < version20260728
+	switch {
+	case r.Method == http.MethodPost:
+		e.post(w, r)
+	case r.Method == http.MethodGet && legacy && e.stateful != nil:
+		e.get(w, r)
+	case r.Method == http.MethodDelete && legacy && e.stateful != nil:
+		e.serve(e.stateful, newReply(w, nil, asEvents), r)
+	default:
+		allow := "POST"
+		if e.stateful != nil {
+			allow = "POST, GET, DELETE"
+		}
+		w.Header().Set("Allow", allow)
+		refuse(w, http.StatusMethodNotAllowed, nil, rpcError(jsonrpc.CodeInvalidRequest, "%s is not offered here: send a JSON-RPC message with POST", r.Method))
+	}
+}
+
+// get is the stream of a session on which the server speaks unasked.
+func (e *endpoint) get(w http.ResponseWriter, r *http.Request) {
+	if !accepts(r.Header, "text/event-stream", "text/*", "*/*") {
+		refuse(w, http.StatusNotAcceptable, nil, rpcError(jsonrpc.CodeInvalidRequest, "GET opens an event stream: send Accept: text/event-stream"))
+		return
+	}
+	release := e.adapter.changes.watch()
+	defer release()
+	reply := newReply(w, nil, asEvents)
+	reply.keepAlive()
+	r = r.Clone(r.Context())
+	r.Header.Set("Accept", "text/event-stream")
+	e.serve(e.stateful, reply, r)
+}
+
+// post is one JSON-RPC message.
+func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
+	if base, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(base), "application/json") {
+		refuse(w, http.StatusUnsupportedMediaType, nil, rpcError(jsonrpc.CodeInvalidRequest, "content type is %q: want application/json", r.Header.Get("Content-Type")))
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			refuse(w, http.StatusRequestEntityTooLarge, nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
+			return
+		}
+		refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeParseError, "the message ended early"))
+		return
+	}
+	msg, rpcErr := parseEnvelope(body)
+	if rpcErr != nil {
+		refuse(w, http.StatusBadRequest, msg.id, rpcErr)
+		return
+	}
+	form, ok := answerForm(r.Header, msg)
+	if !ok {
+		refuse(w, http.StatusNotAcceptable, msg.id, rpcError(jsonrpc.CodeInvalidRequest, "nothing that Accept names fits: send Accept: application/json, text/event-stream"))
+		return
+	}
+	version := r.Header.Get(versionHeader)
+	if version != "" && version < version20260728 && !slices.Contains(versions, version) {
+		refuse(w, http.StatusBadRequest, msg.id, unsupportedVersion(version))
+		return
+	}
+	if msg.method != "" && !knownMethods[msg.method] {
+		unknownMethod(w, msg, version)
+		return
+	}
+
+	reply := newReply(w, msg.id, form)
+	r = r.Clone(r.Context())
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if msg.method == "initialize" && version < version20260728 {
+		body = withInitialize(body, msg)
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if form == asEvents {
+		reply.keepAlive()
+	}
+	if version >= version20260728 {
+		e.serve(e.stateless, reply, r)
+		return
+	}
+	e.legacy(reply, r, msg)
+}
+
+// legacy serves a message of 2025-06-18 or 2025-11-25.
+func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
+	if e.stateful != nil {
+		e.serve(e.stateful, reply, r)
+		return
+	}
+	session := r.Header.Get(sessionHeader)
+	if session != "" && !isCallerID(session) {
+		reply.refuse(http.StatusNotFound, rpcError(jsonrpc.CodeInvalidRequest, "session %q does not exist; send initialize again", cut(session, 100)))
+		return
+	}
+	// What the client names in Mcp-Session-Id is only the scope of its cancel notices: see cancels.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	switch {
+	case msg.method == "initialize":
+		reply.Header().Set(sessionHeader, newCallerID())
+	case session != "" && msg.method == "notifications/cancelled":
+		e.cancels.cancel(session, msg.params)
+	case session != "" && msg.isRequest():
+		defer e.cancels.add(session, msg.id, cancel)()
+	}
+	// The SDK takes the values of this context over to the call, but not its end: followRequest adds that.
+	e.serve(e.stateless, reply, r.WithContext(context.WithValue(ctx, requestKey{}, ctx)))
+}
+
+func (e *endpoint) serve(h http.Handler, reply *reply, r *http.Request) {
+	defer reply.finish()
+	h.ServeHTTP(reply, r)
+}
+
+// answerForm says in which form the answer to msg goes out: JSON unless only a stream can carry it, or Accept has no JSON.
+func answerForm(h http.Header, msg envelope) (form, bool) {
+	anything := len(h.Values("Accept")) == 0 || accepts(h, "*/*")
+	asksEvents := accepts(h, "text/event-stream", "text/*")
+	asksJSON := anything || accepts(h, "application/json", "application/*")
+	switch {
+	case msg.method == "subscriptions/listen":
+		return asEvents, asksEvents || anything
+	case asksEvents && (msg.method == "tools/call" || !asksJSON):
+		return asEvents, true
+	}
+	return asJSON, asksJSON
+}
+
+// accepts says whether Accept names one of the media types, whatever its parameters.
+func accepts(h http.Header, types ...string) bool {
+	for _, line := range h.Values("Accept") {
+		for part := range strings.SplitSeq(line, ",") {
+			base, _, _ := strings.Cut(part, ";")
+			if slices.Contains(types, strings.ToLower(strings.TrimSpace(base))) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// knownMethods are the methods that the SDK and this door answer. The SDK answers others with plain text.
+var knownMethods = map[string]bool{
+	"initialize": true, "ping": true, "server/discover": true, "subscriptions/listen": true,
+	"tools/list": true, "tools/call": true, "completion/complete": true,
+	"prompts/list": true, "prompts/get": true,
+	"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true, "resources/unsubscribe": true,
+	"notifications/initialized": true, "notifications/cancelled": true, "notifications/progress": true, "notifications/roots/list_changed": true,
+}
+
+func unknownMethod(w http.ResponseWriter, msg envelope, version string) {
+	switch {
+	case msg.id == nil:
+		w.WriteHeader(http.StatusAccepted) // a notification that means nothing here
+	case version >= version20260728:
+		refuse(w, http.StatusNotFound, msg.id, rpcError(jsonrpc.CodeMethodNotFound, "method %q is not offered", cut(msg.method, 100)))
+	default:
+		refuse(w, http.StatusOK, msg.id, rpcError(jsonrpc.CodeMethodNotFound, "method %q is not offered", cut(msg.method, 100)))
+	}
+}
+
+func unsupportedVersion(version string) *jsonrpc.Error {
+	data, err := json.Marshal(mcp.UnsupportedProtocolVersionData{Supported: versions, Requested: cut(version, 100)})
+	if err != nil {
+		data = nil
+	}
+	e := rpcError(mcp.CodeUnsupportedProtocolVersion, "protocol version %q is not supported; these are: %s", cut(version, 100), strings.Join(versions, ", "))
+	e.Data = data
+	return e
+}
+
+// withInitialize returns the body of an initialize request with params that withInitializeVersion has looked at.
+func withInitialize(body []byte, msg envelope) []byte {
+	params := withInitializeVersion(msg.params)
+	if bytes.Equal(params, msg.params) || msg.id == nil {
+		return body
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"initialize","params":%s}`, msg.id, params)
+}
+
+// refuse answers with an HTTP error whose body is a JSON-RPC error, so that clients of either layer see what is wrong.
+func refuse(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(errorMessage(id, e)) // a client that has gone needs no answer
+}

@@ -1,0 +1,204 @@
+package mcpadapter
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// form is the form in which an answer goes out.
+type form int
+
+const (
+	asEvents form = iota
+	asJSON
+)
+
+const (
+	// keepAliveEvery is how often a silent event stream gets a comment, so that no proxy takes it for dead: many cut after 60 seconds,
+	// some after 30.
+	keepAliveEvery = 15 * time.Second
+	// writeStall is how long a client may take no bytes before it is given up.
+	writeStall = time.Minute
+)
+
+// reply is the http.ResponseWriter that the SDK writes to. It turns the SDK's plain-text errors into JSON-RPC errors, its event stream
+// into JSON where that was asked for, keeps silent streams alive, and tells proxies not to buffer.
+type reply struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	id   json.RawMessage
+	form form
+	// head is what the SDK and this door set; it goes to w with the first byte, so that the keep-alive timer never shares it.
+	head http.Header
+
+	mu     sync.Mutex
+	status int // as sent to w; 0 before
+	// plain is the status of a plain-text error, whose text is in text.
+	plain  int
+	text   bytes.Buffer
+	answer []byte // the JSON answer, in the form asJSON
+	timer  *time.Timer
+	done   bool
+}
+
+// newReply returns a reply to w for the request id. finish must be called.
+func newReply(w http.ResponseWriter, id json.RawMessage, f form) *reply {
+	return &reply{w: w, rc: http.NewResponseController(w), id: id, form: f, head: http.Header{}}
+}
+
+// keepAlive begins to send comments while nothing else is sent.
+func (r *reply) keepAlive() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(keepAliveEvery, r.comment)
+}
+
+func (r *reply) comment() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done || r.plain != 0 {
+		return
+	}
+	if r.status == 0 {
+		r.begin(http.StatusOK, http.Header{"Content-Type": {"text/event-stream"}, "Cache-Control": {"no-cache, no-transform"}})
+	}
+	if r.send([]byte(": still here\n\n")) == nil {
+		r.timer.Reset(keepAliveEvery)
+	}
+}
+
+// Header returns the header to be sent.
+func (r *reply) Header() http.Header { return r.head }
+
+// WriteHeader begins the answer, or the collection of a plain-text error.
+func (r *reply) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writeHeader(status)
+}
+
+func (r *reply) writeHeader(status int) {
+	if r.status != 0 || r.plain != 0 {
+		return
+	}
+	if status >= 400 && strings.HasPrefix(r.head.Get("Content-Type"), "text/plain") {
+		r.plain = status
+		return
+	}
+	if r.form == asJSON && status == http.StatusOK {
+		return // finish sends it, with the answer
+	}
+	r.begin(status, r.head)
+}
+
+// begin sends the header.
+func (r *reply) begin(status int, head http.Header) {
+	h := r.w.Header()
+	for name, values := range head {
+		h[name] = values
+	}
+	if h.Get("Content-Type") == "text/event-stream" {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	r.status = status
+	r.w.WriteHeader(status)
+}
+
+// Write sends one event, or a part of an error.
+func (r *reply) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == 0 {
+		r.writeHeader(http.StatusOK)
+	}
+	if r.plain != 0 {
+		return r.text.Write(p)
+	}
+	isEvent := r.head.Get("Content-Type") == "text/event-stream"
+	switch {
+	case r.form == asJSON && isEvent:
+		r.keepAnswer(p)
+		return len(p), nil
+	case r.form == asJSON && r.status == 0:
+		r.begin(http.StatusOK, r.head)
+	case r.form == asEvents && !isEvent && r.w.Header().Get("Content-Type") == "text/event-stream":
+		// The header of a stream is out already: a comment kept it alive.
+		event := append([]byte("event: message\ndata: "), p...)
+		return len(p), r.send(append(event, "\n\n"...))
+	}
+	return len(p), r.send(p)
+}
+
+func (r *reply) send(p []byte) error {
+	// Writers without deadlines, such as those of tests, have none to set.
+	_ = r.rc.SetWriteDeadline(time.Now().Add(writeStall))
+	if _, err := r.w.Write(p); err != nil {
+		return err
+	}
+	return r.rc.Flush()
+}
+
+// keepAnswer keeps the message of an event if it is the answer; what else the SDK sends has no place in a JSON answer.
+func (r *reply) keepAnswer(event []byte) {
+	for line := range bytes.Lines(event) {
+		data, ok := bytes.CutPrefix(line, []byte("data: "))
+		if !ok {
+			continue
+		}
+		var msg struct {
+			Method *string `json:"method"`
+		}
+		if err := json.Unmarshal(data, &msg); err == nil && msg.Method == nil {
+			r.answer = bytes.Clone(bytes.TrimSpace(data))
+		}
+	}
+}
+
+// FlushError does nothing: every event is flushed as it is written.
+func (r *reply) FlushError() error { return nil }
+
+// refuse answers with an error of this door instead of the SDK's answer.
+func (r *reply) refuse(status int, e *jsonrpc.Error) {
+	r.mu.Lock()
+	r.done = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Unlock()
+	refuse(r.w, status, r.id, e)
+}
+
+// finish sends what is left when the SDK has returned.
+func (r *reply) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	switch {
+	case r.plain != 0:
+		e := rpcError(jsonrpc.CodeInvalidRequest, "%s", strings.TrimSpace(r.text.String()))
+		if r.plain >= 500 {
+			e.Code = jsonrpc.CodeInternalError
+		}
+		if allow := r.head.Get("Allow"); allow != "" {
+			r.w.Header().Set("Allow", allow)
+		}
+		refuse(r.w, r.plain, r.id, e)
+	case r.form == asJSON && r.status == 0 && r.answer != nil:
+		r.head.Set("Content-Type", "application/json")
+		r.head.Del("Connection")
+		r.begin(http.StatusOK, r.head)
+		_ = r.send(r.answer) // a client that has gone needs no answer
+	}
+	if r.status != 0 {
+		_ = r.rc.SetWriteDeadline(time.Time{}) // the connection may carry another request
+	}
+}

@@ -1,0 +1,141 @@
+package mcpadapter
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// envelope is one JSON-RPC message of a client, as far as a transport has to know it.
+type envelope struct {
+	// id is the raw id of a request or response; nil for a notification.
+	id json.RawMessage
+	// method is "" for a response.
+	method string
+	// params is an object, or nil.
+	params json.RawMessage
+}
+
+func (e *envelope) isRequest() bool { return e.method != "" && e.id != nil }
+
+// maxNesting is what the SDK accepts; deeper messages are refused before it sees them.
+const maxNesting = 1000
+
+// parseEnvelope reads one message. Names are matched exactly, as the SDK does, so that both see the same message. The id of a message
+// that is refused is returned where it can be told.
+func parseEnvelope(data []byte) (envelope, *jsonrpc.Error) {
+	var e envelope
+	data = bytes.TrimSpace(data)
+	if tooDeep(data) {
+		return e, rpcError(jsonrpc.CodeInvalidRequest, "the message is nested more than %d deep", maxNesting)
+	}
+	if !json.Valid(data) {
+		return e, rpcError(jsonrpc.CodeParseError, "the message is not JSON")
+	}
+	if data[0] == '[' {
+		return e, rpcError(jsonrpc.CodeInvalidRequest, "batches are not part of this protocol version; send one message at a time")
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil || members == nil {
+		return e, rpcError(jsonrpc.CodeInvalidRequest, "a message is an object, not %s", kindOf(data))
+	}
+	if id, ok := members["id"]; ok {
+		if !isID(id) {
+			return e, rpcError(jsonrpc.CodeInvalidRequest, "id is %s: want a string or a number", kindOf(id))
+		}
+		e.id = id
+	}
+	if string(members["jsonrpc"]) != `"2.0"` {
+		return e, rpcError(jsonrpc.CodeInvalidRequest, `jsonrpc is missing or wrong: want "2.0"`)
+	}
+	method, ok := members["method"]
+	if !ok {
+		_, isResult := members["result"]
+		_, isError := members["error"]
+		if e.id == nil || isResult == isError {
+			return e, rpcError(jsonrpc.CodeInvalidRequest, "method is missing")
+		}
+		return e, nil
+	}
+	if err := json.Unmarshal(method, &e.method); err != nil || e.method == "" {
+		return e, rpcError(jsonrpc.CodeInvalidRequest, "method is %s: want a name", kindOf(method))
+	}
+	if params, ok := members["params"]; ok && string(params) != "null" {
+		if params[0] != '{' {
+			return e, rpcError(jsonrpc.CodeInvalidParams, "params is %s: want an object", kindOf(params))
+		}
+		e.params = params
+	}
+	return e, nil
+}
+
+// isID says whether a JSON value can be an id.
+func isID(value json.RawMessage) bool {
+	kind := kindOf(value)
+	return kind == "a string" || kind == "a number"
+}
+
+// tooDeep says whether objects and arrays are nested deeper than maxNesting.
+func tooDeep(data []byte) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxNesting {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
+func rpcError(code int64, format string, args ...any) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// errorMessage returns a JSON-RPC error response. A nil id is written as null: the request could not be read.
+func errorMessage(id json.RawMessage, e *jsonrpc.Error) []byte {
+	dst := []byte(`{"jsonrpc":"2.0","id":`)
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	dst = append(dst, id...)
+	dst = append(dst, `,"error":{"code":`...)
+	dst = strconv.AppendInt(dst, e.Code, 10)
+	dst = append(dst, `,"message":`...)
+	dst = appendString(dst, e.Message)
+	if e.Data != nil {
+		dst = append(dst, `,"data":`...)
+		dst = append(dst, e.Data...)
+	}
+	return append(dst, "}}"...)
+}
+
+// withInitializeVersion returns params of initialize that ask for a version that has initialize. 2026-07-28 has none: a client that
+// asks for it here is answered with the newest that does, and the SDK must not take the session for a modern one.
+func withInitializeVersion(params json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(params, &members); err != nil {
+		return params
+	}
+	var asked string
+	if err := json.Unmarshal(members["protocolVersion"], &asked); err != nil || asked == version20250618 || asked == version20251125 {
+		return params
+	}
+	members["protocolVersion"] = json.RawMessage(`"` + newestLegacy + `"`)
+	out, err := json.Marshal(members)
+	if err != nil {
+		return params
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package mcpadapter
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"sort"
+
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/toolschema"
+)
+
+// listing is the encoded tools of one snapshot.
+type listing struct {
+	snapshot *catalog.Snapshot
+	names    []string
+	// encoded are all tools, each followed by a comma; tool i is encoded[ends[i-1]:ends[i]-1].
+	encoded []byte
+	ends    []int
+	hash    [sha256.Size]byte
+}
+
+// currentListing returns the listing of the current snapshot. It encodes once per snapshot, or, when several callers come at once
+// right after a change, at most once for each of them.
+func (a *Adapter) currentListing() *listing { return a.listingOf(a.conf.Catalog.Snapshot()) }
+
+func (a *Adapter) listingOf(s *catalog.Snapshot) *listing {
+	if l := a.listed.Load(); l != nil && l.snapshot == s {
+		return l
+	}
+	l := newListing(s)
+	a.listed.Store(l)
+	return l
+}
+
+func newListing(s *catalog.Snapshot) *listing {
+	tools := s.Tools()
+	l := &listing{snapshot: s, names: make([]string, len(tools)), ends: make([]int, len(tools))}
+	for i, m := range tools {
+		l.names[i] = m.Tool.Name
+		l.encoded = appendTool(l.encoded, m)
+		l.encoded = append(l.encoded, ',')
+		l.ends[i] = len(l.encoded)
+	}
+	l.hash = sha256.Sum256(l.encoded)
+	return l
+}
+
+// page returns the members of a tools/list result that begins after the cursor, "" being the beginning.
+func (l *listing) page(cursor string, maxTools, maxBytes int) ([]byte, error) {
+	first, start := 0, 0
+	if cursor != "" {
+		after, ok := decodeCursor(cursor)
+		if !ok {
+			return nil, invalidParams(fmt.Sprintf("unknown cursor %q; list again without one", cut(cursor, 100)))
+		}
+		first = sort.Search(len(l.names), func(i int) bool { return l.names[i] > after })
+		if first > 0 {
+			start = l.ends[first-1]
+		}
+	}
+	end, last := start, first
+	for last < len(l.names) && last-first < maxTools && (last == first || l.ends[last]-start <= maxBytes) {
+		end = l.ends[last]
+		last++
+	}
+	body := make([]byte, 0, end-start+128)
+	body = append(body, `"tools":[`...)
+	if end > start {
+		body = append(body, l.encoded[start:end-1]...)
+	}
+	body = append(body, ']')
+	if last < len(l.names) {
+		body = append(body, `,"nextCursor":"`...)
+		body = append(body, encodeCursor(l.names[last-1])...)
+		body = append(body, '"')
+	}
+	return body, nil
+}
+
+// A cursor is the name of the last tool seen, so that it means the same after tools have come and gone, in any instance, before and
+// after a restart. The checksum only tells a made-up cursor from a real one.
+func encodeCursor(name string) string {
+	sum := cursorSum(name)
+	return base64.RawURLEncoding.EncodeToString(append(sum[:], name...))
+}
+
+func decodeCursor(cursor string) (name string, ok bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(raw) < 6 {
+		return "", false
+	}
+	name = string(raw[6:])
+	sum := cursorSum(name)
+	return name, bytes.Equal(sum[:], raw[:6])
+}
+
+func cursorSum(name string) [6]byte {
+	sum := sha256.Sum256([]byte("toolway tools/list cursor " + name))
+	return [6]byte(sum[:6])
+}
+
+// appendTool appends the MCP definition of m. All four hints are always present, since their defaults in MCP are easy to misread.
+func appendTool(dst []byte, m *catalog.Method) []byte {
+	h := m.Tool.Hints
+	dst = append(dst, `{"name":`...)
+	dst = appendString(dst, m.Tool.Name)
+	dst = append(dst, `,"title":`...)
+	dst = appendString(dst, m.Tool.Title)
+	dst = append(dst, `,"description":`...)
+	dst = appendString(dst, m.Tool.Description)
+	dst = append(dst, `,"inputSchema":`...)
+	dst = append(dst, m.InputSchema(toolschema.Portable)...)
+	dst = append(dst, `,"outputSchema":`...)
+	dst = append(dst, openSchema(m.OutputSchema(toolschema.Portable))...)
+	return fmt.Appendf(dst, `,"annotations":{"readOnlyHint":%t,"destructiveHint":%t,"idempotentHint":%t,"openWorldHint":%t}}`,
+		h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld)
+}
+
+// openSchema takes from the root of an output schema what would refuse {"error":{…}}: MCP clients that check results against the
+// schema check those with isError too (@modelcontextprotocol/sdk 1.32 does).
+func openSchema(schema []byte) []byte {
+	var root map[string]json.RawMessage
+	if err := json.Unmarshal(schema, &root); err != nil {
+		return schema
+	}
+	closed := false
+	for _, keyword := range []string{"required", "additionalProperties", "minProperties", "propertyNames"} {
+		if _, ok := root[keyword]; ok {
+			delete(root, keyword)
+			closed = true
+		}
+	}
+	if !closed {
+		return schema
+	}
+	out, err := marshal(root)
+	if err != nil {
+		return schema
+	}
+	return out
+}
+
+// errorFits says whether a result of m may have the member "error" besides what the contract gives it.
+func errorFits(m *catalog.Method) bool {
+	return m.Kind().Server || m.Desc.Output().Fields().ByJSONName("error") == nil
+}

@@ -1,0 +1,140 @@
+package mcpadapter
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// receive answers the methods that this door owns and leaves the rest to the SDK.
+func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		switch method {
+		case "tools/list":
+			params, _ := req.GetParams().(*mcp.ListToolsParams)
+			return a.listTools(params)
+		case "tools/call":
+			r, ok := req.(*mcp.CallToolRequest)
+			if !ok || r.Params == nil {
+				return nil, invalidParams("tools/call needs params with a tool name")
+			}
+			return a.callTool(ctx, r)
+		case "subscriptions/listen":
+			release := a.changes.watch()
+			defer release()
+		case "logging/setLevel":
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "logging is not offered by this server"}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+func (a *Adapter) listTools(params *mcp.ListToolsParams) (mcp.Result, error) {
+	cursor, modern := "", false
+	if params != nil {
+		cursor, modern = params.Cursor, isModern(params.Meta)
+	}
+	body, err := a.currentListing().page(cursor, a.conf.PageTools, a.conf.PageBytes)
+	if err != nil {
+		return nil, err
+	}
+	if modern {
+		body = append(body, `,"ttlMs":`...)
+		body = strconv.AppendInt(body, a.conf.CacheTTL.Milliseconds(), 10)
+		body = append(body, `,"cacheScope":"private","resultType":"complete"`...)
+	}
+	return &rawResult{body: body}, nil
+}
+
+func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Result, error) {
+	c := toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: r.Params.Meta, protocol: protocolOf(r)}
+	if r.Extra != nil {
+		c.header = r.Extra.Header
+	}
+	if token, ok := progressToken(r.Params.Meta); ok {
+		c.notify = func(n float64, message string) {
+			// A client that has gone is noticed by the context; there is nobody else to tell.
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Message: message})
+		}
+	}
+	ctx, stop := followRequest(ctx)
+	defer stop()
+	res, err := a.call(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &rawResult{body: res.append(nil, isModern(r.Params.Meta)), ResultBase: mcp.ResultBase{Meta: res.meta}}, nil
+}
+
+// isModern says whether a request follows 2026-07-28 or later, where each request carries its version.
+func isModern(meta map[string]any) bool {
+	v, _ := meta[mcp.MetaKeyProtocolVersion].(string)
+	return v != ""
+}
+
+// protocolOf returns the version that a request is under. What a client asked for in initialize is not always what it got.
+func protocolOf(r *mcp.CallToolRequest) string {
+	if v, _ := r.Params.Meta[mcp.MetaKeyProtocolVersion].(string); v != "" {
+		return v
+	}
+	if p := r.Session.InitializeParams(); p != nil && p.ProtocolVersion < version20260728 {
+		return p.ProtocolVersion
+	}
+	return newestLegacy
+}
+
+// progressToken returns the token of a request that asked for progress: a string or a number, 0 included.
+func progressToken(meta map[string]any) (any, bool) {
+	switch token := meta["progressToken"].(type) {
+	case string, float64:
+		return token, true
+	}
+	return nil, false
+}
+
+// rawResult is a result whose members, _meta aside, are encoded already: `"a":1,"b":2`.
+type rawResult struct {
+	mcp.ResultBase
+	body []byte
+}
+
+// MarshalJSON returns the whole result.
+func (r *rawResult) MarshalJSON() ([]byte, error) {
+	out := make([]byte, 0, len(r.body)+256)
+	out = append(out, '{')
+	if len(r.Meta) > 0 {
+		meta, err := json.Marshal(r.Meta)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, `"_meta":`...)
+		out = append(out, meta...)
+		if len(r.body) > 0 {
+			out = append(out, ',')
+		}
+	}
+	out = append(out, r.body...)
+	return append(out, '}'), nil
+}
+
+func invalidParams(message string) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
+}
+
+// requestKey is the context key of the HTTP request that a call came with.
+type requestKey struct{}
+
+// followRequest returns a context that also ends with the HTTP request, if ctx has one: the SDK detaches calls of the older protocol
+// versions from it.
+func followRequest(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	r, ok := ctx.Value(requestKey{}).(context.Context)
+	if !ok {
+		return ctx, cancel
+	}
+	unfollow := context.AfterFunc(r, cancel)
+	return ctx, func() { unfollow(); cancel() }
+}

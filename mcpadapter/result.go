@@ -1,0 +1,124 @@
+package mcpadapter
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/api/httpbody"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/toolschema"
+)
+
+// result is the result of a tools/call before it is encoded.
+type result struct {
+	// content are the encoded content blocks.
+	content [][]byte
+	// structured is a JSON object, or nil.
+	structured []byte
+	isError    bool
+	meta       map[string]any
+}
+
+// append appends the members of the result, _meta aside.
+func (r *result) append(dst []byte, modern bool) []byte {
+	dst = append(dst, `"content":[`...)
+	for i, block := range r.content {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, block...)
+	}
+	dst = append(dst, ']')
+	if r.structured != nil {
+		dst = append(dst, `,"structuredContent":`...)
+		dst = append(dst, r.structured...)
+	}
+	if r.isError {
+		dst = append(dst, `,"isError":true`...)
+	}
+	if modern {
+		dst = append(dst, `,"resultType":"complete"`...)
+	}
+	return dst
+}
+
+func (r *result) addText(text []byte) {
+	block := append(make([]byte, 0, len(text)+len(text)/8+32), `{"type":"text","text":`...)
+	r.content = append(r.content, append(appendString(block, text), '}'))
+}
+
+// unaryResult is the result of a call with one reply.
+func (k *keeper) unaryResult() *result {
+	r := &result{structured: k.json}
+	if toolschema.Wrapped(k.method.Desc.Output()) {
+		r.structured = fmt.Appendf(nil, `{%q:%s}`, toolschema.WrapperKey, k.json)
+	}
+	if k.blob != nil {
+		r.content = append(r.content, k.blob.content())
+		return r
+	}
+	r.addText(r.structured)
+	return r
+}
+
+// streamResult is the result of a server stream that ended well, or of which enough was kept.
+func (k *keeper) streamResult() *result {
+	items := append(append([]byte(`{"items":`), k.items()...), '}')
+	r := &result{structured: items}
+	r.addText(items)
+	if k.full != "" {
+		r.addText(fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", k.count, k.full))
+		r.meta = map[string]any{metaTruncated: map[string]any{"items": k.count, "limit": k.full}}
+	}
+	return r
+}
+
+// The keys that this door uses in _meta.
+const (
+	metaTruncated      = "io.toolway/truncated"
+	metaError          = "io.toolway/error"
+	metaIdempotencyKey = "io.toolway/idempotency-key"
+)
+
+// blob is the content of a google.api.HttpBody.
+type blob struct {
+	mediaType string
+	data      []byte
+}
+
+// blobOf returns the content of a reply that is a google.api.HttpBody, or nil.
+func blobOf(m *catalog.Method, wire []byte) *blob {
+	if m.Desc.Output().FullName() != "google.api.HttpBody" {
+		return nil
+	}
+	body := &httpbody.HttpBody{}
+	if err := proto.Unmarshal(wire, body); err != nil {
+		return nil
+	}
+	return &blob{mediaType: body.GetContentType(), data: body.GetData()}
+}
+
+// content returns the blob as the content block that its media type asks for.
+func (b *blob) content() []byte {
+	base, _, _ := strings.Cut(strings.ToLower(b.mediaType), ";")
+	base = strings.TrimSpace(base)
+	kind := ""
+	switch {
+	case strings.HasPrefix(base, "image/"):
+		kind = "image"
+	case strings.HasPrefix(base, "audio/"):
+		kind = "audio"
+	case base == "", strings.HasPrefix(base, "text/"), base == "application/json", strings.HasSuffix(base, "+json"):
+		return append(appendString([]byte(`{"type":"text","text":`), b.data), '}')
+	}
+	data := base64.StdEncoding.EncodeToString(b.data)
+	if kind == "" {
+		out := appendString([]byte(`{"type":"resource","resource":{"uri":"toolway:result","mimeType":`), b.mediaType)
+		return fmt.Appendf(out, `,"blob":"%s"}}`, data)
+	}
+	out := fmt.Appendf(nil, `{"type":"%s","data":"%s","mimeType":`, kind, data)
+	return append(appendString(out, b.mediaType), '}')
+}

@@ -1,0 +1,364 @@
+package mcpadapter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// ServeStdio serves one client that sends one JSON-RPC message a line on in and reads the answers from out, which carries nothing else.
+// It returns nil when in has ended or ctx is done, after calls in flight have ended or Config.DrainTimeout has passed; an error means
+// that in or out broke. If in is an io.Closer it is closed when ctx ends first. One Adapter may serve several clients at once.
+func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	c := &lineConn{
+		out:     out,
+		maxLine: a.conf.MaxRequestBytes,
+		drain:   a.conf.DrainTimeout,
+		stop:    ctx.Done(),
+		lines:   make(chan []byte),
+		closed:  make(chan struct{}),
+		open:    map[jsonrpc.ID]*openRequest{},
+		drained: make(chan struct{}, 1),
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		c.scan(in)
+	}()
+	release := a.changes.watch()
+	defer release()
+	session, err := a.server.Connect(context.WithoutCancel(ctx), lineTransport{c}, nil)
+	if err != nil {
+		return fmt.Errorf("connect stdio: %w", err)
+	}
+	err = session.Wait()
+	_ = c.Close() // never fails
+	select {
+	case <-read:
+	default:
+		if closer, ok := in.(io.Closer); ok {
+			_ = closer.Close() // only to end the read in progress
+			<-read
+		}
+		// Else the reading goroutine ends with the next line: a plain Reader cannot be told to stop.
+	}
+	if broken := c.broken(); broken != nil {
+		return broken
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("serve stdio: %w", err)
+	}
+	return nil
+}
+
+type lineTransport struct{ conn *lineConn }
+
+// Connect returns the one connection.
+func (t lineTransport) Connect(context.Context) (mcp.Connection, error) { return t.conn, nil }
+
+// lineConn is a connection of one message a line. Unlike the SDK's it survives a line that is not a message, answers no cancelled
+// request, lets calls finish after the input has ended, and gives ids back exactly as they came.
+type lineConn struct {
+	out     io.Writer
+	maxLine int
+	drain   time.Duration
+	stop    <-chan struct{}
+	lines   chan []byte
+	closed  chan struct{}
+	once    sync.Once
+
+	writeMu sync.Mutex // one line at a time
+
+	mu      sync.Mutex
+	open    map[jsonrpc.ID]*openRequest
+	calls   int           // of open, those that end by themselves
+	drained chan struct{} // gets a value when calls becomes 0
+	err     error
+}
+
+// openRequest is a request without an answer yet.
+type openRequest struct {
+	id                json.RawMessage // as the client wrote it
+	listen, cancelled bool
+}
+
+// scan reads lines until in ends or the connection is closed. A line that is too long is passed on as nil.
+func (c *lineConn) scan(in io.Reader) {
+	defer close(c.lines)
+	r := bufio.NewReaderSize(in, 64<<10)
+	for {
+		line, err := c.readLine(r)
+		if len(bytes.TrimSpace(line)) > 0 || (line == nil && err == nil) {
+			select {
+			case c.lines <- line:
+			case <-c.closed:
+				return
+			}
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				c.fail(fmt.Errorf("read stdin: %w", err))
+			}
+			return
+		}
+	}
+}
+
+// readLine returns the next line, or nil if it is longer than allowed.
+func (c *lineConn) readLine(r *bufio.Reader) ([]byte, error) {
+	line, skipped := []byte{}, false
+	for {
+		part, err := r.ReadSlice('\n')
+		if skipped = skipped || len(line)+len(part) > c.maxLine; !skipped {
+			line = append(line, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if skipped {
+			return nil, err
+		}
+		return line, err
+	}
+}
+
+// Read returns the next message for the SDK. After the input has ended it waits for calls in flight, since the SDK then cancels them.
+func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.closed:
+			return nil, io.EOF
+		case <-c.stop:
+			c.waitForCalls()
+			return nil, io.EOF
+		case line, ok := <-c.lines:
+			if !ok {
+				c.waitForCalls()
+				return nil, io.EOF
+			}
+			msg, err := c.accept(line)
+			if err != nil {
+				return nil, err
+			}
+			if msg != nil {
+				return msg, nil
+			}
+		}
+	}
+}
+
+// accept turns a line into a message, or answers it itself and returns nil. The error means that the answer could not be written.
+func (c *lineConn) accept(line []byte) (jsonrpc.Message, error) {
+	if line == nil {
+		return nil, c.write(errorMessage(nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", c.maxLine)))
+	}
+	e, rpcErr := parseEnvelope(line)
+	if rpcErr != nil {
+		return nil, c.write(errorMessage(e.id, rpcErr))
+	}
+	if e.method == "" {
+		return jsonrpc.DecodeMessage(line)
+	}
+	msg := &jsonrpc.Request{Method: e.method, Params: e.params}
+	switch {
+	case e.isRequest():
+		msg.ID = sdkID(e.id)
+		if !c.begin(msg.ID, &openRequest{id: e.id, listen: e.method == "subscriptions/listen"}) {
+			return nil, c.write(errorMessage(e.id, rpcError(jsonrpc.CodeInvalidRequest, "id %s is in use by a request that has no answer yet", e.id)))
+		}
+		if e.method == "initialize" {
+			msg.Params = withInitializeVersion(msg.Params)
+		}
+	case e.method == "notifications/cancelled":
+		id, known := c.cancel(e.params)
+		if !known {
+			return nil, nil
+		}
+		params, err := json.Marshal(map[string]any{"requestId": id.Raw()})
+		if err != nil {
+			return nil, err
+		}
+		msg.Params = params
+	}
+	return msg, nil
+}
+
+func (c *lineConn) begin(id jsonrpc.ID, r *openRequest) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[id] != nil {
+		return false
+	}
+	c.open[id] = r
+	if !r.listen {
+		c.calls++
+	}
+	return true
+}
+
+// cancel marks the request that a notifications/cancelled names as one that gets no answer. An id of another type, or one that is not
+// open, names no request.
+func (c *lineConn) cancel(params json.RawMessage) (id jsonrpc.ID, known bool) {
+	var p struct {
+		RequestID json.RawMessage `json:"requestId"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil || !isID(p.RequestID) {
+		return jsonrpc.ID{}, false
+	}
+	id = sdkID(p.RequestID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.open[id]
+	if r == nil {
+		return jsonrpc.ID{}, false
+	}
+	r.cancelled = true
+	return id, true
+}
+
+// end forgets a request.
+func (c *lineConn) end(id jsonrpc.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.open[id]
+	if r == nil {
+		return
+	}
+	delete(c.open, id)
+	if r.listen {
+		return
+	}
+	if c.calls--; c.calls == 0 {
+		select {
+		case c.drained <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *lineConn) waitForCalls() {
+	timeout := time.NewTimer(c.drain)
+	defer timeout.Stop()
+	for {
+		c.mu.Lock()
+		idle := c.calls == 0
+		c.mu.Unlock()
+		if idle {
+			return
+		}
+		select {
+		case <-c.drained:
+		case <-timeout.C:
+			return
+		case <-c.closed:
+			return
+		}
+	}
+}
+
+// Write writes a message of the SDK as one line.
+func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
+	response, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		line, err := jsonrpc.EncodeMessage(msg)
+		if err != nil {
+			return err
+		}
+		return c.write(line)
+	}
+	// The request stays open until its answer is out, so that waitForCalls does not end the connection in between.
+	id, wanted := c.answering(response.ID)
+	defer c.end(response.ID)
+	if !wanted {
+		return nil
+	}
+	if response.Error != nil {
+		return c.write(errorMessage(id, wireError(response.Error)))
+	}
+	line := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
+	return c.write(append(append(line, response.Result...), '}'))
+}
+
+// answering returns the id of an open request as the client wrote it, and whether an answer is wanted.
+func (c *lineConn) answering(id jsonrpc.ID) (json.RawMessage, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.open[id]
+	if r == nil {
+		return nil, false
+	}
+	return r.id, !r.cancelled
+}
+
+// wireError gives errors of the SDK that have no code the one for a request that is out of order.
+func wireError(err error) *jsonrpc.Error {
+	var e *jsonrpc.Error
+	if errors.As(err, &e) {
+		return &jsonrpc.Error{Code: e.Code, Message: err.Error(), Data: e.Data}
+	}
+	return rpcError(jsonrpc.CodeInvalidRequest, "%v", err)
+}
+
+func (c *lineConn) write(line []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if _, err := c.out.Write(append(line, '\n')); err != nil {
+		err = fmt.Errorf("write stdout: %w", err)
+		c.fail(err)
+		return err
+	}
+	return nil
+}
+
+func (c *lineConn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *lineConn) broken() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close ends Read. It does not close the input or output, which are not the connection's own.
+func (c *lineConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+// SessionID is empty: stdio has none.
+func (c *lineConn) SessionID() string { return "" }
+
+// numberID marks ids that the SDK would round: it keeps numbers as int64, by way of float64.
+const numberID = "\x00number:"
+
+// sdkID returns the id by which the SDK knows a request.
+func sdkID(raw json.RawMessage) jsonrpc.ID {
+	var v any
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= -1<<53 && n <= 1<<53 {
+		v = float64(n)
+	} else if raw[0] != '"' || json.Unmarshal(raw, &v) != nil {
+		v = numberID + string(raw)
+	}
+	id, err := jsonrpc.MakeID(v)
+	if err != nil { // strings and numbers are always ids
+		return jsonrpc.ID{}
+	}
+	return id
+}
