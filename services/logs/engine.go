@@ -39,6 +39,8 @@ type Selection struct {
 	Filter string
 	// Start and End bound the time: Start is inclusive, End exclusive.
 	Start, End time.Time
+	// At is what times in Filter such as _time:5m are relative to.
+	At time.Time
 	// NewestFirst sorts from End to Start.
 	NewestFirst bool
 	// Limit and MaxBytes bound the answer; both must be positive. One entry is returned whatever its size.

@@ -140,7 +140,7 @@ func (e *Embedded) Select(ctx context.Context, s Selection) ([]Entry, bool, erro
 		order += " desc"
 	}
 	query := fmt.Sprintf("%s | %s limit %d", s.Filter, order, s.Limit+1)
-	found, more, err := e.run(ctx, query, s.Start.UnixNano(), s.End.UnixNano()-1, s.Limit, s.MaxBytes)
+	found, more, err := e.run(ctx, query, s.At, s.Start.UnixNano(), s.End.UnixNano()-1, s.Limit, s.MaxBytes)
 	if err != nil {
 		return nil, false, err
 	}
@@ -230,7 +230,7 @@ func (e *Embedded) Follow(ctx context.Context, filter string, after Position, li
 	from = max(from, after.Time, oldest.UnixNano())
 	query := fmt.Sprintf("(%s) %s:>%d %s:<=%d | sort by (%s) limit %d",
 		filter, fieldSequence, after.Sequence, fieldSequence, until, fieldSequence, limit+1)
-	found, more, err := e.run(ctx, query, from, to, limit, maxFollowBytes)
+	found, more, err := e.run(ctx, query, time.Now(), from, to, limit, maxFollowBytes)
 	if err != nil {
 		return nil, after, err
 	}
@@ -316,14 +316,14 @@ func (e *Embedded) span(seq uint64) (from, to int64) {
 }
 
 // run evaluates query over [from, to], both inclusive, and collects at most limit entries and about maxBytes.
-func (e *Embedded) run(ctx context.Context, query string, from, to int64, limit, maxBytes int) ([]Entry, bool, error) {
+func (e *Embedded) run(ctx context.Context, query string, at time.Time, from, to int64, limit, maxBytes int) ([]Entry, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, context.Cause(ctx)
 	}
 	if from > to {
 		return nil, false, nil
 	}
-	q, err := logstorage.ParseQueryAtTimestamp(query, to)
+	q, err := logstorage.ParseQueryAtTimestamp(query, at.UnixNano())
 	if err != nil {
 		return nil, false, newQueryError(query, err)
 	}

@@ -82,6 +82,7 @@ func (v *VictoriaLogs) Select(ctx context.Context, s Selection) ([]Entry, bool, 
 		"query": {fmt.Sprintf("%s | %s limit %d", s.Filter, order, s.Limit+1)},
 		"start": {strconv.FormatInt(s.Start.UnixNano(), 10)},
 		"end":   {strconv.FormatInt(s.End.UnixNano(), 10)},
+		"time":  {strconv.FormatInt(s.At.UnixNano(), 10)},
 	}.Encode()))
 	if err != nil {
 		return nil, false, err
@@ -216,7 +217,7 @@ func (v *VictoriaLogs) Follow(ctx context.Context, filter string, after Position
 
 // between returns the first entries after a position whose time is before end.
 func (v *VictoriaLogs) between(ctx context.Context, filter string, after Position, end time.Time, limit int) ([]Followed, Position, error) {
-	s := Selection{Filter: filter, Start: time.Unix(0, after.Time), End: end, Limit: limit, MaxBytes: maxFollowBytes}
+	s := Selection{Filter: filter, Start: time.Unix(0, after.Time), End: end, At: time.Now(), Limit: limit, MaxBytes: maxFollowBytes}
 	entries, more, err := page(ctx, v, s, &key{after.Time, after.Sequence, after.Hash})
 	if err != nil {
 		return nil, after, err

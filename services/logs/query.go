@@ -27,11 +27,16 @@ func (e *QueryError) Error() string {
 // everything is the filter that an empty query stands for.
 const everything = "*"
 
-// parseFilter checks a LogsQL filter and returns it in canonical form, with times relative to now made absolute and query
-// options dropped: those could lift the time range.
+// maxQueryBytes bounds what one query can ask for.
+const maxQueryBytes = 16 << 10
+
+// parseFilter checks a LogsQL filter and returns it in canonical form, without query options: those could lift the time range.
 func parseFilter(query string, now time.Time) (canonical string, err error) {
 	if strings.TrimSpace(query) == "" {
 		return everything, nil
+	}
+	if len(query) > maxQueryBytes {
+		return "", &QueryError{Text: fmt.Sprintf("query has %d bytes; at most %d are served", len(query), maxQueryBytes), Position: -1}
 	}
 	// The parser panics where it finds a bug of its own; the query comes from outside.
 	defer func() {
@@ -49,7 +54,7 @@ func parseFilter(query string, now time.Time) (canonical string, err error) {
 		bare.DropAllPipes()
 		return "", &QueryError{
 			Text:     fmt.Sprintf("pipes are not served here, only filters; leave out what follows %q", bare),
-			Position: strings.IndexByte(query, '|'),
+			Position: -1,
 		}
 	}
 	return f.String(), nil

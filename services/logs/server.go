@@ -27,6 +27,8 @@ const (
 type Options struct {
 	// MaxRange is the longest time range of one search. Default: [DefaultMaxRange].
 	MaxRange time.Duration
+	// SearchTimeout ends a search whose caller set no earlier deadline. Default: 30 s.
+	SearchTimeout time.Duration
 	// Logger gets what callers are not told. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -44,6 +46,7 @@ type Server struct {
 // New returns a server on engine, which stays the caller's to close, after the gRPC server has stopped.
 func New(engine Engine, options Options) *Server {
 	options.MaxRange = cmp.Or(options.MaxRange, DefaultMaxRange)
+	options.SearchTimeout = cmp.Or(options.SearchTimeout, 30*time.Second)
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -65,6 +68,8 @@ func (s *Server) SearchLogs(ctx context.Context, req *logsv1.SearchLogsRequest) 
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.SearchTimeout)
+	defer cancel()
 	entries, more, err := page(ctx, s.engine, selection, after)
 	if err != nil {
 		return nil, statusOf(ctx, s.options.Logger, err)
@@ -120,6 +125,7 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 		Filter:      filter,
 		Start:       start,
 		End:         end,
+		At:          end,
 		NewestFirst: order == logsv1.Order_ORDER_NEWEST_FIRST,
 		Limit:       int(cmp.Or(size, defaultPageSize)),
 		MaxBytes:    maxPageBytes,

@@ -1,0 +1,255 @@
+package logs_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/logs"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// A reader that breaks off and resumes with the last cursor, over and over, sees every matching entry once and in order of
+// arrival, while a producer writes, whatever times the entries bear.
+func TestTailResumes(t *testing.T) {
+	client, _ := start(t, openEmbedded(t), logs.Options{})
+	const count = 300
+	random := rand.New(rand.NewPCG(1, 2))
+	base := time.Now().Add(-10 * time.Minute)
+	produced := make(chan struct{})
+	go func() {
+		defer close(produced)
+		for i := 0; i < count; {
+			var batch []*logsv1.LogEntry
+			for range 1 + random.IntN(20) {
+				if i == count {
+					break
+				}
+				at := base.Add(time.Duration(random.IntN(1000)) * time.Millisecond)
+				batch = append(batch, entry(at, fmt.Sprint(i), "kind", "counted"), entry(at, "noise", "kind", "other"))
+				i++
+			}
+			ingest(t, client, batch...)
+		}
+	}()
+	var got []string
+	req := &logsv1.TailLogsRequest{Query: "kind:counted", StartTime: timestamppb.New(base.Add(-time.Minute))}
+	steps := rand.New(rand.NewPCG(3, 4))
+	for len(got) < count {
+		for _, msg := range tail(t, client, req, min(1+steps.IntN(40), count-len(got))) {
+			got = append(got, msg.Entry.Message)
+			req = &logsv1.TailLogsRequest{Query: "kind:counted", Cursor: msg.Cursor}
+		}
+	}
+	<-produced
+	for i, message := range got {
+		if message != fmt.Sprint(i) {
+			t.Fatalf("message %d = %s, want %d", i, message, i)
+		}
+	}
+}
+
+func TestTailStartsNow(t *testing.T) {
+	client, _ := start(t, openEmbedded(t), logs.Options{})
+	ingest(t, client, entry(time.Now(), "before"))
+	stream, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{MaxEntries: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The stream has begun once it sees an entry; until then, more are written.
+	begun := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			ingest(t, client, entry(time.Now(), fmt.Sprintf("after %d", i)))
+			select {
+			case <-begun:
+				ingest(t, client, entry(time.Now(), "last"))
+				return
+			default:
+			}
+		}
+	}()
+	first, err := stream.Recv()
+	close(begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Entry.Message == "before" {
+		t.Errorf("first entry = %q, want one that arrived after the call", first.Entry.Message)
+	}
+	rest, err := ended(stream)
+	if err != nil || len(rest) != 1 {
+		t.Errorf("after max_entries: %d more, %v; want 1 more and the end", len(rest), err)
+	}
+	<-done
+}
+
+// When the server stops, a tail ends with the cursor to go on from, and going on there loses nothing.
+func TestTailDrains(t *testing.T) {
+	engine := openEmbedded(t)
+	client, service := start(t, engine, logs.Options{})
+	base := time.Now().Add(-time.Minute)
+	stream, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{StartTime: timestamppb.New(base)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ingest(t, client, entry(base, "one"), entry(base.Add(time.Second), "two"))
+	for range 2 {
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	service.Drain()
+	_, err = ended(stream)
+	wantCode(t, err, codes.Unavailable)
+	cursor := wantInfo(t, err, "TAIL_INTERRUPTED")["cursor"]
+	if _, ok := detail[*errdetails.RetryInfo](err); !ok {
+		t.Errorf("no RetryInfo in %v", err)
+	}
+	next, _ := start(t, reopened{engine}, logs.Options{})
+	ingest(t, next, entry(base.Add(2*time.Second), "three"))
+	got := tail(t, next, &logsv1.TailLogsRequest{Cursor: cursor}, 1)
+	if got[0].Entry.Message != "three" {
+		t.Errorf("after the cursor = %q, want three", got[0].Entry.Message)
+	}
+}
+
+// reopened lends an engine to a second server; the first closes it.
+type reopened struct{ logs.Engine }
+
+func (reopened) Close() error { return nil }
+
+func TestTailDeadlineSaysCursor(t *testing.T) {
+	client, _ := start(t, openEmbedded(t), logs.Options{})
+	base := time.Now().Add(-time.Minute)
+	ingest(t, client, entry(base, "one"))
+	ctx, cancel := context.WithTimeout(within(t), 200*time.Millisecond)
+	defer cancel()
+	stream, err := client.TailLogs(ctx, &logsv1.TailLogsRequest{StartTime: timestamppb.New(base)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ended(stream)
+	wantCode(t, err, codes.DeadlineExceeded)
+	if len(got) != 1 || got[0].Cursor == "" {
+		t.Errorf("messages = %v, want one with a cursor", got)
+	}
+}
+
+func TestTailRefuses(t *testing.T) {
+	client, _ := start(t, openEmbedded(t), logs.Options{})
+	now := time.Now()
+	tests := []struct {
+		name  string
+		req   *logsv1.TailLogsRequest
+		field string
+	}{
+		{"query", &logsv1.TailLogsRequest{Query: "a:in("}, "query"},
+		{"cursor", &logsv1.TailLogsRequest{Cursor: "Y29uZmlkZW50"}, "cursor"},
+		{"both origins", &logsv1.TailLogsRequest{Cursor: "x", StartTime: timestamppb.New(now)}, "start_time"},
+		{"start too old", &logsv1.TailLogsRequest{StartTime: timestamppb.New(now.Add(-40 * 24 * time.Hour))}, "start_time"},
+		{"max entries", &logsv1.TailLogsRequest{MaxEntries: -1}, "max_entries"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			stream, err := client.TailLogs(within(t), test.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = ended(stream)
+			wantCode(t, err, codes.InvalidArgument)
+			bad, ok := detail[*errdetails.BadRequest](err)
+			if !ok || bad.FieldViolations[0].Field != test.field {
+				t.Errorf("details of %v: want a violation of %q", err, test.field)
+			}
+		})
+	}
+}
+
+func TestTailCursorOutOfRange(t *testing.T) {
+	engine := openEmbedded(t)
+	client, _ := start(t, engine, logs.Options{})
+	ingest(t, client, entry(time.Now(), "kept"))
+	own := engine.Origin(time.Time{})
+	foreign, old, ahead := own, own, own
+	foreign.Store++
+	old.Sequence = uint64(time.Now().Add(-40 * 24 * time.Hour).UnixMicro())
+	ahead.Sequence += 1 << 40
+	for name, at := range map[string]logs.Position{"another store": foreign, "past retention": old, "never given": ahead} {
+		t.Run(name, func(t *testing.T) {
+			stream, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{Cursor: at.String()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = ended(stream)
+			wantCode(t, err, codes.OutOfRange)
+			oldest := wantInfo(t, err, "CURSOR_OUT_OF_RANGE")["oldest_cursor"]
+			got := tail(t, client, &logsv1.TailLogsRequest{Cursor: oldest}, 1)
+			if got[0].Entry.Message != "kept" {
+				t.Errorf("after oldest_cursor = %q, want kept", got[0].Entry.Message)
+			}
+		})
+	}
+}
+
+func TestTailEndsWhenEngineCloses(t *testing.T) {
+	engine := openEmbedded(t)
+	client, _ := start(t, engine, logs.Options{})
+	base := time.Now().Add(-time.Minute)
+	ingest(t, client, entry(base, "one"))
+	stream, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{StartTime: timestamppb.New(base)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ended(stream)
+	wantCode(t, err, codes.Unavailable)
+	if cursor := wantInfo(t, err, "TAIL_INTERRUPTED")["cursor"]; cursor == "" || first.Cursor == "" {
+		t.Errorf("cursors %q and %q, want both", first.Cursor, cursor)
+	}
+}
+
+// A data directory that is opened again holds what was appended, and cursors of before still work.
+func TestTailResumesAfterRestart(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *logs.Embedded {
+		engine, err := logs.OpenEmbedded(dir, logs.EmbeddedOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return engine
+	}
+	now := time.Now()
+	engine := open()
+	var cursor string
+	t.Run("before", func(t *testing.T) {
+		client, _ := start(t, engine, logs.Options{})
+		ingest(t, client, entry(now, "one"), entry(now, "two"), entry(now, "three"))
+		cursor = tail(t, client, &logsv1.TailLogsRequest{StartTime: timestamppb.New(now)}, 1)[0].Cursor
+	})
+	t.Run("after", func(t *testing.T) {
+		client, _ := start(t, open(), logs.Options{})
+		ingest(t, client, entry(now, "four"))
+		var got []string
+		for _, msg := range tail(t, client, &logsv1.TailLogsRequest{Cursor: cursor}, 3) {
+			got = append(got, msg.Entry.Message)
+		}
+		if want := []string{"two", "three", "four"}; !slices.Equal(got, want) {
+			t.Errorf("after the cursor = %q, want %q", got, want)
+		}
+	})
+}
