@@ -1,0 +1,57 @@
+// One run of an official MCP client: connect, list, call in several ways, and print one JSON report. Everything else goes to stderr.
+// Usage: node agent.mjs '{"sdk":"v1"|"v2","mode":"legacy"|"auto"|{"pin":"2026-07-28"},"command":[…]|"url":"…"}'
+const job = JSON.parse(process.argv[2]);
+const info = { name: 'toolway-tests', version: '1' };
+
+async function open() {
+  let Client, Stdio, HTTP, options = {};
+  if (job.sdk === 'v1') {
+    ({ Client } = await import('@modelcontextprotocol/sdk/client/index.js'));
+    ({ StdioClientTransport: Stdio } = await import('@modelcontextprotocol/sdk/client/stdio.js'));
+    ({ StreamableHTTPClientTransport: HTTP } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js'));
+  } else {
+    ({ Client, StreamableHTTPClientTransport: HTTP } = await import('@modelcontextprotocol/client'));
+    ({ StdioClientTransport: Stdio } = await import('@modelcontextprotocol/client/stdio'));
+    options.versionNegotiation = { mode: job.mode };
+  }
+  const transport = job.url ? new HTTP(new URL(job.url)) : new Stdio({ command: job.command[0], args: job.command.slice(1), stderr: 'inherit' });
+  // The v1 client does not tell which version was agreed upon, but tells its transport.
+  let agreed;
+  const set = transport.setProtocolVersion?.bind(transport);
+  transport.setProtocolVersion = (v) => { agreed = v; set?.(v); };
+  const client = new Client(info, options);
+  await client.connect(transport);
+  return { client, version: () => client.getNegotiatedProtocolVersion?.() ?? agreed };
+}
+
+// call runs one tool the way a host does, and reports what the host would see.
+async function call(client, name, args, options = {}) {
+  const request = { name, arguments: args };
+  try {
+    const result = job.sdk === 'v1' ? await client.callTool(request, undefined, options) : await client.callTool(request, options);
+    return { isError: result.isError ?? false, text: (result.content ?? []).map((c) => c.text ?? '').join(''), structured: result.structuredContent };
+  } catch (e) {
+    return { thrown: String(e.message ?? e), code: e.code };
+  }
+}
+
+const { client, version } = await open();
+const report = { version: version(), server: client.getServerVersion()?.name };
+const tools = [];
+for (let cursor; ;) {
+  const page = await client.listTools(cursor ? { cursor } : {});
+  tools.push(...page.tools);
+  if (!(cursor = page.nextCursor)) break;
+}
+report.tools = tools.map((t) => ({ name: t.name, description: t.description, outputSchema: t.outputSchema !== undefined, annotations: t.annotations }));
+report.ok = await call(client, 'probe_ask', { text: 'hello', number: '4611686018427387905' });
+report.failed = await call(client, 'probe_ask', { text: 'x', plan: { code: 5 } });
+report.badArguments = await call(client, 'probe_ask', { txt: 'x' });
+report.unknownTool = await call(client, 'probe_asq', {});
+report.progress = [];
+report.stream = await call(client, 'probe_watch', { text: 's', plan: { count: 3 } }, { onprogress: (p) => report.progress.push(p) });
+report.broken = await call(client, 'probe_watch', { text: 's', plan: { count: 2, code: 9 } });
+report.collect = await call(client, 'probe_collect', { messages: [{ text: 'a' }, { text: 'b' }] });
+report.chat = await call(client, 'probe_chat', { messages: [{ text: 'a' }, { text: 'b' }] });
+await client.close();
+console.log(JSON.stringify(report));
