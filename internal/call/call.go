@@ -4,8 +4,13 @@ package call
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/toolway/toolway/internal/catalog"
@@ -34,12 +39,78 @@ type Call struct {
 	Protocol string
 	// Start is when the door received the call.
 	Start time.Time
-	// Forward is the metadata that may cross to the backend: already filtered by Rules. The chain may add to it.
+	// Forward is the metadata that may cross to the backend: already filtered by Rules. The chain may add to it. Keys are lower-case.
 	Forward metadata.MD
 	// TraceID is the W3C trace id, 32 hex digits; set by observe.
 	TraceID string
 	// Sent is true once the request has been handed to a backend's connection: from then on a failure does not prove that nothing happened.
 	Sent bool
+
+	base base
+	info *grpc.StreamServerInfo
+}
+
+// base is what the door's own stream does for the call, below all wrappers that interceptors put around it.
+type base interface {
+	peek() (*Frame, error)
+	look() *Frame
+	stopRequests()
+	release()
+}
+
+// New returns a call of m that came in now, with an ID of 32 hex digits that is also a valid W3C trace id.
+func New(m *catalog.Method, door Door) *Call {
+	return &Call{ID: newID(), Method: m, Door: door, Start: time.Now()}
+}
+
+// newID draws from the runtime's ChaCha8 generator, which the operating system seeds: unique without a system call for each call.
+func newID() string {
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:8], rand.Uint64()|1) // an all-zero trace id is invalid
+	binary.BigEndian.PutUint64(raw[8:], rand.Uint64())
+	var text [32]byte
+	hex.Encode(text[:], raw[:])
+	return string(text[:])
+}
+
+// Info returns what an interceptor is told about the call: the real name and kind from the descriptor, not what gRPC's unknown-service
+// handler says. It is made once; it must not be changed.
+func (c *Call) Info() *grpc.StreamServerInfo {
+	if c.info == nil {
+		k := c.Method.Kind()
+		c.info = &grpc.StreamServerInfo{FullMethod: c.Method.FullMethod, IsClientStream: k.Client, IsServerStream: k.Server}
+	}
+	return c.info
+}
+
+// StopRequests says that no more requests are wanted: a RecvMsg that waits for one returns an error soon. It may be called from any
+// goroutine, more than once.
+func (c *Call) StopRequests() {
+	if c.base != nil {
+		c.base.stopRequests()
+	}
+}
+
+// Finish releases what the call holds. Chain calls it when every interceptor has returned.
+func (c *Call) Finish() {
+	if c.base != nil {
+		c.base.release()
+	}
+}
+
+// Request returns the request of a call that has only one, without consuming it: the next RecvMsg still delivers it. It reads from the
+// door's stream at first use and returns the same frame afterwards, as the caller sent it, whatever wrappers stand around stream. The
+// frame is borrowed: it is valid until the chain has returned. It refuses client-streaming calls, where the server may speak first.
+// Once the request has been received without being peeked, there is nothing left to return, and that is an error too.
+func Request(stream grpc.ServerStream) (*Frame, error) {
+	c := FromContext(stream.Context())
+	switch {
+	case c == nil || c.base == nil:
+		return nil, fmt.Errorf("peek at the request: the stream's context carries no call")
+	case c.Method.Kind().Client:
+		return nil, fmt.Errorf("peek at the request of %s: it is client-streaming; look at each message as it passes", c.Method.FullMethod)
+	}
+	return c.base.peek()
 }
 
 type key struct{}
@@ -53,4 +124,13 @@ func NewContext(ctx context.Context, c *Call) context.Context {
 func FromContext(ctx context.Context) *Call {
 	c, _ := ctx.Value(key{}).(*Call)
 	return c
+}
+
+// Received returns the call's only request once something has received or peeked at it, else nil: large requests are kept only if
+// they were peeked at. It reads nothing. The frame is borrowed: it is valid until the chain has returned.
+func (c *Call) Received() *Frame {
+	if c.base == nil {
+		return nil
+	}
+	return c.base.look()
 }

@@ -1,6 +1,8 @@
 package call
 
 import (
+	"context"
+	"encoding/base64"
 	"path"
 	"strings"
 
@@ -15,23 +17,26 @@ var DefaultForward = []string{
 	"x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin",
 }
 
-// Rules say which metadata crosses the mesh. The zero value lets nothing in.
+// Rules say which metadata crosses the mesh. The zero value lets nothing in. Rules are immutable and safe for concurrent use.
 type Rules struct {
 	exact    map[string]bool
+	names    []string
 	patterns []string
 }
 
 // NewRules returns rules that let the named keys in, besides DefaultForward. A name may be a pattern with "*", as "x-acme-*".
-// What must never cross (see Forbidden) does not, whatever allow says.
+// What must never cross (see Forbidden) does not, whatever allow says; neither do keys that gRPC cannot carry.
 func NewRules(allow []string) *Rules {
 	r := &Rules{exact: map[string]bool{}}
 	for _, a := range append(append([]string{}, DefaultForward...), allow...) {
 		a = strings.ToLower(a)
-		if strings.ContainsAny(a, "*?[") {
+		switch {
+		case strings.ContainsAny(a, "*?["):
 			r.patterns = append(r.patterns, a)
-			continue
+		case !r.exact[a] && legalKey(a) && !Forbidden(a):
+			r.exact[a] = true
+			r.names = append(r.names, a)
 		}
-		r.exact[a] = true
 	}
 	return r
 }
@@ -39,11 +44,11 @@ func NewRules(allow []string) *Rules {
 // Allowed says whether the key, in any case, may cross from a caller to a backend.
 func (r *Rules) Allowed(key string) bool {
 	key = strings.ToLower(key)
-	if Forbidden(key) {
-		return false
-	}
 	if r.exact[key] {
 		return true
+	}
+	if len(r.patterns) == 0 || !legalKey(key) || Forbidden(key) {
+		return false
 	}
 	for _, p := range r.patterns {
 		if ok, _ := path.Match(p, key); ok {
@@ -53,16 +58,66 @@ func (r *Rules) Allowed(key string) bool {
 	return false
 }
 
-// Filter returns a new MD with what may cross of in. Values with bytes that gRPC metadata cannot carry are dropped.
+// Filter returns a new MD with what may cross of in, which is gRPC metadata: values of "-bin" keys are raw bytes. Keys come out in lower
+// case. Other values with bytes that gRPC metadata cannot carry are dropped.
 func (r *Rules) Filter(in metadata.MD) metadata.MD {
 	out := metadata.MD{}
 	for k, vs := range in {
 		if !r.Allowed(k) {
 			continue
 		}
+		k = strings.ToLower(k)
 		for _, v := range vs {
-			if strings.HasSuffix(strings.ToLower(k), "-bin") || printable(v) {
-				out.Append(k, v)
+			if strings.HasSuffix(k, "-bin") || printable(v) {
+				out[k] = append(out[k], v)
+			}
+		}
+	}
+	return out
+}
+
+// FilterText is Filter for headers as text, such as an http.Header: values of "-bin" keys are base64, padded or not, with any number of
+// values separated by commas; what does not decode is dropped. White space around values is removed.
+func (r *Rules) FilterText(in map[string][]string) metadata.MD {
+	out := metadata.MD{}
+	for k, vs := range in {
+		if !r.Allowed(k) {
+			continue
+		}
+		k = strings.ToLower(k)
+		for _, v := range vs {
+			if !strings.HasSuffix(k, "-bin") {
+				if v = strings.Trim(v, " \t"); printable(v) {
+					out[k] = append(out[k], v)
+				}
+				continue
+			}
+			for part := range strings.SplitSeq(v, ",") {
+				raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.Trim(part, " \t"), "="))
+				if err == nil {
+					out[k] = append(out[k], string(raw))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// FromIncoming is Filter of the incoming metadata of ctx, without a copy of what does not cross.
+func (r *Rules) FromIncoming(ctx context.Context) metadata.MD {
+	if len(r.patterns) > 0 {
+		in, _ := metadata.FromIncomingContext(ctx)
+		return r.Filter(in)
+	}
+	out := metadata.MD{}
+	for _, k := range r.names {
+		vs := metadata.ValueFromIncomingContext(ctx, k)
+		if len(vs) == 0 {
+			continue
+		}
+		for _, v := range vs {
+			if strings.HasSuffix(k, "-bin") || printable(v) {
+				out[k] = append(out[k], v)
 			}
 		}
 	}
@@ -71,21 +126,59 @@ func (r *Rules) Filter(in metadata.MD) metadata.MD {
 
 // forbidden never crosses from a caller to a backend: credentials, cookies, hop-by-hop fields, and headers by which proxies and
 // applications tell a backend who is calling. Only the mesh says that.
-var forbidden = map[string]bool{
-	"authorization": true, "proxy-authorization": true, "proxy-authenticate": true, "www-authenticate": true,
-	"cookie": true, "set-cookie": true, "host": true, "forwarded": true, "via": true,
-	"connection": true, "proxy-connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
-	"content-type": true, "content-length": true, "content-encoding": true, "user-agent": true,
-	"x-api-key": true, "x-user": true, "x-user-id": true, "x-tenant": true, "x-tenant-id": true, "x-real-ip": true,
-	"x-client-cert": true, "x-goog-iap-jwt-assertion": true, "x-goog-authenticated-user-email": true, "x-goog-authenticated-user-id": true,
-	"x-remote-user": true, "remote-user": true, "x-principal": true, "x-subject": true, "x-email": true, "x-roles": true, "x-groups": true, "x-scopes": true,
+var forbidden = set(
+	"authorization", "proxy-authorization", "proxy-authenticate", "proxy-authentication-info", "www-authenticate", "authentication-info",
+	"cookie", "set-cookie", "host", "forwarded", "via", "x-forwarded", "origin", "referer",
+	"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "expect",
+	"content-type", "content-length", "content-encoding", "accept-encoding", "user-agent",
+	"x-api-key", "api-key", "apikey", "x-apikey", "x-auth", "x-token", "x-access-token", "x-id-token", "x-refresh-token", "x-session", "x-session-id",
+	"x-csrf-token", "x-xsrf-token", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "fastly-client-ip", "cf-connecting-ip",
+	"x-user", "x-username", "x-userid", "x-uid", "x-tenant", "x-tenantid", "x-account", "x-account-id", "x-org-id", "x-scope-orgid", "x-organization-id",
+	"remote-user", "x-principal", "x-subject", "x-sub", "x-email", "x-role", "x-roles", "x-group", "x-groups", "x-scope", "x-scopes", "x-permissions",
+	"x-identity", "x-caller", "x-caller-id", "x-actor", "x-on-behalf-of", "x-service-account", "x-amz-security-token", "x-vault-token",
+	"x-http-method-override", "x-original-url", "x-rewrite-url", "x-original-uri", "x-original-method",
+)
+
+// forbiddenPrefixes are families of such keys.
+var forbiddenPrefixes = []string{
+	":", "grpc-", "grpcgateway-", "toolway-", "x-toolway-", "mcp-",
+	"proxy-", "sec-", "x-forwarded-", "x-envoy-", "x-auth-", "x-authenticated-", "x-authorization-", "x-webauth-", "x-user-", "x-tenant-", "x-remote-",
+	"x-client-", "x-ssl-", "ssl-client-", "x-jwt-", "x-oidc-", "x-spiffe-", "x-identity-", "x-principal-", "x-token-", "x-impersonate-", "impersonate-",
+	"x-ms-client-principal", "x-ms-token-", "x-amzn-oidc-", "x-goog-iap-", "x-goog-authenticated-", "x-apigateway-", "cf-access-", "tailscale-",
 }
 
-// Forbidden says whether the lower-case key never crosses, whatever the operator allows.
+func set(keys ...string) map[string]bool {
+	m := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		m[k] = true
+	}
+	return m
+}
+
+// Forbidden says whether the lower-case key never crosses, whatever the operator allows. An underscore counts as a hyphen, since many
+// servers do not tell them apart, and a "-bin" at the end does not count.
 func Forbidden(key string) bool {
-	return forbidden[key] || strings.HasPrefix(key, ":") || strings.HasPrefix(key, "grpc-") || strings.HasPrefix(key, "grpcgateway-") ||
-		strings.HasPrefix(key, "toolway-") || strings.HasPrefix(key, "x-toolway-") || strings.HasPrefix(key, "x-forwarded-") || strings.HasPrefix(key, "x-auth-") || strings.HasPrefix(key, "x-authenticated-") ||
-		strings.HasPrefix(key, "x-ms-client-principal") || strings.HasPrefix(key, "x-amzn-oidc-") || strings.HasPrefix(key, "mcp-")
+	key = strings.TrimSuffix(strings.ReplaceAll(key, "_", "-"), "-bin")
+	if forbidden[key] {
+		return true
+	}
+	for _, p := range forbiddenPrefixes {
+		if strings.HasPrefix(key, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// legalKey is gRPC's rule for lower-case header names.
+func legalKey(key string) bool {
+	for i := range len(key) {
+		c := key[i]
+		if !(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return key != ""
 }
 
 // printable is gRPC's rule for ASCII header values.
@@ -96,4 +189,51 @@ func printable(v string) bool {
 		}
 	}
 	return true
+}
+
+// Reply returns what of a backend's header or trailer crosses to the caller: all but what belongs to the hop between mesh and backend,
+// and what gRPC metadata cannot carry, which would make a good reply fail. Nil if nothing is left.
+func Reply(md metadata.MD) metadata.MD {
+	var out metadata.MD
+	for k, vs := range md {
+		if !legalKey(k) || hop(k) {
+			continue
+		}
+		if !strings.HasSuffix(k, "-bin") {
+			vs = printables(vs)
+		}
+		if len(vs) == 0 {
+			continue
+		}
+		if out == nil {
+			out = make(metadata.MD, len(md))
+		}
+		out[k] = vs
+	}
+	return out
+}
+
+// hop says whether a reply's key is about one connection only. Of gRPC's own, status details and retry pushback are for the caller.
+func hop(key string) bool {
+	switch key {
+	case "content-type", "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade":
+		return true
+	}
+	return strings.HasPrefix(key, "grpc-") && key != "grpc-status-details-bin" && key != "grpc-retry-pushback-ms"
+}
+
+func printables(vs []string) []string {
+	for i, v := range vs {
+		if printable(v) {
+			continue
+		}
+		kept := append([]string(nil), vs[:i]...)
+		for _, v := range vs[i+1:] {
+			if printable(v) {
+				kept = append(kept, v)
+			}
+		}
+		return kept
+	}
+	return vs
 }

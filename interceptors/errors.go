@@ -1,0 +1,61 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+)
+
+// Errors sees to it that every error that leaves the chain is a gRPC status. A status passes as it is, details included. A context's
+// error becomes CANCELLED or DEADLINE_EXCEEDED. Any other error becomes INTERNAL with a fixed text, and is logged with a grpcurl line that
+// makes the same call again: what it says is for the operator, not for the caller.
+func Errors(o Options) grpc.StreamServerInterceptor {
+	o = o.withDefaults()
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		err := handler(srv, stream)
+		if err == nil {
+			return nil
+		}
+		if bare, ok := err.(interface{ GRPCStatus() *status.Status }); ok && bare.GRPCStatus() != nil {
+			return err
+		}
+		ctx := stream.Context()
+		c := call.FromContext(ctx)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
+		case errors.Is(err, context.Canceled):
+			return status.Error(codes.Canceled, context.Canceled.Error())
+		}
+		// A status inside a wrapping error is still the call's status, but the text around it is not for the caller.
+		if st, ok := wrapped(err); ok {
+			logInternal(ctx, o, c, "wrapped status", err)
+			return st.Err()
+		}
+		if errors.Is(err, io.EOF) {
+			err = errors.New("unexpected end of stream")
+		}
+		logInternal(ctx, o, c, "internal error", err)
+		return internal(c)
+	}
+}
+
+func wrapped(err error) (*status.Status, bool) {
+	var s interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &s) || s.GRPCStatus() == nil || s.GRPCStatus().Code() == codes.OK {
+		return nil, false
+	}
+	return s.GRPCStatus(), true
+}
+
+func logInternal(ctx context.Context, o Options, c *call.Call, msg string, err error) {
+	o.Logger.LogAttrs(ctx, slog.LevelError, msg, slog.String("method", c.Method.FullMethod), slog.String("call_id", c.ID),
+		slog.String("trace_id", c.TraceID), slog.String("error", err.Error()), slog.String("reproduce", reproduce(c, o.Address)))
+}

@@ -1,0 +1,275 @@
+package interceptors
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+)
+
+// scope names what traces and measures.
+const scope = "github.com/toolway/toolway/interceptors"
+
+// Observe logs, traces and measures each call.
+//
+// The log has one line for a call, whose level goes by the outcome: a fault of the mesh or a backend is an error, a call that came too
+// late or too often a warning, all else information, and successful health checks and reflection are for debugging.
+//
+// Call.TraceID is set from the caller's traceparent, else from the call's ID. With a tracer each call is a span below the caller's, and the
+// backend gets the span's trace context in place of the caller's. Without one the caller's passes as it came, and none is made up: a
+// backend would take an unsampled parent for a decision.
+//
+// Metrics: toolway.calls (by door, method, code), toolway.call.duration (seconds, the same), toolway.calls.in_flight (by door).
+func Observe(o Options) grpc.StreamServerInterceptor {
+	o = o.withDefaults()
+	ob := &observer{log: o.Logger}
+	if o.Tracer != nil {
+		ob.tracer = o.Tracer.Tracer(scope)
+	}
+	if o.Meter != nil {
+		ob.meter = newMeasures(o.Meter.Meter(scope))
+	}
+	return ob.intercept
+}
+
+type observer struct {
+	log    *slog.Logger
+	tracer trace.Tracer // nil: no spans
+	meter  *measures    // nil: no metrics
+}
+
+func (ob *observer) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx := stream.Context()
+	c := call.FromContext(ctx)
+	var span trace.Span
+	if ob.tracer == nil {
+		c.TraceID = traceID(c)
+	} else {
+		ctx, span = ob.start(ctx, c)
+		stream = &withContext{stream, ctx}
+	}
+	if ob.meter != nil {
+		ob.meter.begin(ctx, c)
+	}
+	finished := false
+	defer func() {
+		if !finished { // a panic, which Recover turns into this
+			ob.finish(ctx, c, span, codes.Internal, "panic")
+		}
+	}()
+	err := handler(srv, stream)
+	finished = true
+	st, _ := status.FromError(err)
+	ob.finish(ctx, c, span, st.Code(), st.Message())
+	return err
+}
+
+func (ob *observer) finish(ctx context.Context, c *call.Call, span trace.Span, code codes.Code, message string) {
+	took := time.Since(c.Start)
+	if ob.meter != nil {
+		ob.meter.end(ctx, c, code, took)
+	}
+	if span != nil {
+		if span.IsRecording() {
+			span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
+			if level(c, code) >= slog.LevelWarn {
+				span.SetStatus(otelcodes.Error, message)
+			}
+		}
+		span.End()
+	}
+	lvl := level(c, code)
+	if !ob.log.Enabled(ctx, lvl) {
+		return
+	}
+	attrs := [...]slog.Attr{
+		slog.String("door", string(c.Door)), slog.String("method", c.Method.FullMethod), slog.String("code", codeName(code)),
+		slog.Duration("duration", took), slog.String("trace_id", c.TraceID), slog.String("call_id", c.ID), slog.String("backend", c.Method.Backend.Name),
+		slog.String("message", message[:min(len(message), maxLogged)]),
+	}
+	n := len(attrs)
+	if code == codes.OK {
+		n--
+	}
+	ob.log.LogAttrs(ctx, lvl, "call", attrs[:n]...)
+}
+
+// maxLogged bounds a status message in the log.
+const maxLogged = 1 << 10
+
+var codeNames = [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
+
+// codeName is the canonical name of google.rpc.Code, as every language but Go writes it.
+func codeName(code codes.Code) string {
+	if int(code) < len(codeNames) {
+		return codeNames[code]
+	}
+	return code.String()
+}
+
+// level is the log level of an outcome.
+func level(c *call.Call, code codes.Code) slog.Level {
+	switch code {
+	case codes.OK:
+		if c.Method.Service.Infrastructure {
+			return slog.LevelDebug
+		}
+		return slog.LevelInfo
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return slog.LevelError
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// traceID returns the trace id of the caller's W3C traceparent, else the call's ID, which is one too.
+func traceID(c *call.Call) string {
+	if vs := c.Forward["traceparent"]; len(vs) == 1 {
+		if id, ok := parseTraceparent(vs[0]); ok {
+			return id
+		}
+	}
+	return c.ID
+}
+
+// parseTraceparent returns the trace id of a header of the form version-traceid-parentid-flags (W3C Trace Context, section 3.2).
+func parseTraceparent(v string) (string, bool) {
+	const length = 2 + 1 + 32 + 1 + 16 + 1 + 2
+	if len(v) < length || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" || len(v) > length && (v[:2] == "00" || v[length] != '-') {
+		return "", false
+	}
+	id, parent := v[3:35], v[36:52]
+	if !hexadecimal(v[:2]) || !hexadecimal(id) || !hexadecimal(parent) || !hexadecimal(v[53:55]) || zero(id) || zero(parent) {
+		return "", false
+	}
+	return id, true
+}
+
+func hexadecimal(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func zero(s string) bool { return strings.Trim(s, "0") == "" }
+
+var propagator = propagation.TraceContext{}
+
+// start starts the call's span and puts its context where backends see it.
+func (ob *observer) start(ctx context.Context, c *call.Call) (context.Context, trace.Span) {
+	ctx = propagator.Extract(ctx, carrier{c.Forward})
+	service, method, _ := strings.Cut(strings.TrimPrefix(c.Method.FullMethod, "/"), "/")
+	ctx, span := ob.tracer.Start(ctx, c.Method.FullMethod[1:], trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.Start), trace.WithAttributes(
+		attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method),
+		attribute.String("toolway.door", string(c.Door)), attribute.String("toolway.call_id", c.ID), attribute.String("toolway.backend", c.Method.Backend.Name)))
+	sc := span.SpanContext()
+	if !sc.HasTraceID() {
+		c.TraceID = traceID(c)
+		return ctx, span
+	}
+	c.TraceID = sc.TraceID().String()
+	if c.Forward == nil {
+		c.Forward = metadata.MD{}
+	}
+	delete(c.Forward, "tracestate")
+	propagator.Inject(ctx, carrier{c.Forward})
+	return ctx, span
+}
+
+// carrier shows metadata to OpenTelemetry.
+type carrier struct{ md metadata.MD }
+
+func (c carrier) Get(key string) string {
+	if vs := c.md[key]; len(vs) > 0 {
+		return vs[0]
+	}
+	return ""
+}
+
+func (c carrier) Set(key, value string) { c.md[key] = []string{value} }
+
+func (c carrier) Keys() []string {
+	keys := make([]string, 0, len(c.md))
+	for k := range c.md {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// measures are the instruments, with the options of each combination of attributes made once.
+type measures struct {
+	calls    metric.Int64Counter
+	duration metric.Float64Histogram
+	inFlight metric.Int64UpDownCounter
+	outcomes sync.Map // outcome → *outcomeOptions
+	doors    sync.Map // call.Door → []metric.AddOption
+}
+
+type outcome struct {
+	door   call.Door
+	method string
+	code   codes.Code
+}
+
+type outcomeOptions struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+// newMeasures makes the instruments. The API returns a working no-op instrument beside an error, which is only about names and units.
+func newMeasures(m metric.Meter) *measures {
+	ms := &measures{}
+	ms.calls, _ = m.Int64Counter("toolway.calls", metric.WithDescription("Calls that have ended."), metric.WithUnit("{call}"))
+	ms.duration, _ = m.Float64Histogram("toolway.call.duration", metric.WithDescription("Time from the door to the end of the call."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300))
+	ms.inFlight, _ = m.Int64UpDownCounter("toolway.calls.in_flight", metric.WithDescription("Calls under way."), metric.WithUnit("{call}"))
+	return ms
+}
+
+func (ms *measures) begin(ctx context.Context, c *call.Call) { ms.inFlight.Add(ctx, 1, ms.door(c)...) }
+
+func (ms *measures) end(ctx context.Context, c *call.Call, code codes.Code, took time.Duration) {
+	ms.inFlight.Add(ctx, -1, ms.door(c)...)
+	if code > codes.Unauthenticated { // a backend may send any number; a metric must not grow with it
+		code = codes.Unknown
+	}
+	o := ms.outcome(outcome{c.Door, c.Method.FullMethod, code})
+	ms.calls.Add(ctx, 1, o.add...)
+	ms.duration.Record(ctx, took.Seconds(), o.record...)
+}
+
+func (ms *measures) door(c *call.Call) []metric.AddOption {
+	if o, ok := ms.doors.Load(c.Door); ok {
+		return o.([]metric.AddOption)
+	}
+	o, _ := ms.doors.LoadOrStore(c.Door, []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("door", string(c.Door))))})
+	return o.([]metric.AddOption)
+}
+
+func (ms *measures) outcome(k outcome) *outcomeOptions {
+	if o, ok := ms.outcomes.Load(k); ok {
+		return o.(*outcomeOptions)
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("door", string(k.door)), attribute.String("method", strings.TrimPrefix(k.method, "/")),
+		attribute.String("code", codeName(k.code))))
+	o, _ := ms.outcomes.LoadOrStore(k, &outcomeOptions{add: []metric.AddOption{set}, record: []metric.RecordOption{set}})
+	return o.(*outcomeOptions)
+}

@@ -1,0 +1,36 @@
+package interceptors
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/toolway/toolway/internal/call"
+)
+
+// Recover turns a panic inside the chain into INTERNAL with a fixed text, and logs it with the stack and the call's id. It stands
+// outermost, so that nothing else has to be safe against panics.
+func Recover(o Options) grpc.StreamServerInterceptor {
+	o = o.withDefaults()
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		defer func() {
+			r := recover()
+			if r == nil {
+				return
+			}
+			c := call.FromContext(stream.Context())
+			o.Logger.LogAttrs(stream.Context(), slog.LevelError, "panic in a call", slog.String("method", info.FullMethod),
+				slog.String("call_id", c.ID), slog.String("trace_id", c.TraceID), slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
+			err = internal(c)
+		}()
+		return handler(srv, stream)
+	}
+}
+
+// internal is the one text that callers see of what went wrong inside; the log has the rest under the call's id.
+func internal(c *call.Call) error {
+	return call.Error(codes.Internal, "INTERNAL", "internal error; the log has the cause under call id "+c.ID, "call_id", c.ID)
+}

@@ -1,0 +1,90 @@
+package interceptors
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/toolway/toolway/internal/call"
+)
+
+// maxReproduce bounds the request in a log line.
+const maxReproduce = 4 << 10
+
+// reproduce returns a grpcurl line that makes the call again. A single request that is not large is in it, without the fields that the
+// contract marks debug_redact or whose names say that they hold a secret; otherwise "…" stands for it. Metadata is not in it.
+func reproduce(c *call.Call, address string) string {
+	data := "…"
+	if f := c.Received(); f != nil && f.Len() <= maxReproduce {
+		if m, err := f.Message(); err == nil {
+			m = proto.Clone(m)
+			redact(m.ProtoReflect())
+			if b, err := (protojson.MarshalOptions{AllowPartial: true}).Marshal(m); err == nil && len(b) <= maxReproduce {
+				data = string(b)
+			}
+		}
+	}
+	return "grpcurl -plaintext -d " + quote(data) + " " + quote(address) + " " + quote(strings.TrimPrefix(c.Method.FullMethod, "/"))
+}
+
+// quote makes one word of a POSIX shell.
+func quote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// redact clears secret fields, wherever they are nested. What it does not know, unknown fields and Any values, goes too.
+func redact(m protoreflect.Message) {
+	m.SetUnknown(nil)
+	if m.Descriptor().FullName() == "google.protobuf.Any" {
+		m.Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+			m.Clear(fd)
+			return true
+		})
+		return
+	}
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case secret(fd):
+			m.Clear(fd)
+			if fd.Kind() == protoreflect.StringKind && fd.Cardinality() != protoreflect.Repeated {
+				m.Set(fd, protoreflect.ValueOfString("REDACTED"))
+			}
+		case fd.IsMap() && fd.MapValue().Message() != nil:
+			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+				redact(v.Message())
+				return true
+			})
+		case fd.IsList() && fd.Message() != nil:
+			for i := range v.List().Len() {
+				redact(v.List().Get(i).Message())
+			}
+		case fd.Message() != nil && !fd.IsMap():
+			redact(v.Message())
+		}
+		return true
+	})
+}
+
+var secretWords = []string{"password", "passwd", "passphrase", "secret", "token", "credential", "authorization", "api_key", "apikey", "private_key", "cookie", "session"}
+
+func secret(fd protoreflect.FieldDescriptor) bool {
+	if o, ok := fd.Options().(*descriptorpb.FieldOptions); ok && o.GetDebugRedact() {
+		return true
+	}
+	name := strings.ToLower(string(fd.Name()))
+	for _, w := range secretWords {
+		if strings.Contains(name, w) {
+			return true
+		}
+	}
+	return false
+}

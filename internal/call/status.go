@@ -1,0 +1,27 @@
+package call
+
+import (
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Domain is the google.rpc.ErrorInfo domain of errors whose origin is the mesh, not a backend.
+const Domain = "toolway"
+
+// Error returns the status of an error that the mesh itself found: with a google.rpc.ErrorInfo of the reason, in capitals as
+// BACKEND_UNAVAILABLE, and its metadata as key, value pairs. The pair "hint" says what the caller can do.
+func Error(code codes.Code, reason, message string, pairs ...string) error {
+	st := status.New(code, message)
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: Domain}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if info.Metadata == nil {
+			info.Metadata = make(map[string]string, len(pairs)/2)
+		}
+		info.Metadata[pairs[i]] = pairs[i+1]
+	}
+	if detailed, err := st.WithDetails(info); err == nil {
+		st = detailed
+	}
+	return st.Err()
+}

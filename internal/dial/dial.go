@@ -1,0 +1,181 @@
+// Package dial opens connections to backends: name resolution, TLS, balancing, keepalive, reconnection, and a diagnosis when they fail.
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// DefaultMaxRecvBytes is the largest message taken from a backend. It is far above gRPC's 4 MiB, since a mesh that refuses what the
+	// caller and the backend have agreed on is in the way; it is there to bound memory, decompression included.
+	DefaultMaxRecvBytes = 64 << 20
+
+	// maxBackoff caps the wait between attempts to reconnect, so that a backend that is back is used within seconds.
+	maxBackoff = 5 * time.Second
+
+	// connectTimeout bounds one attempt to connect, TLS included.
+	connectTimeout = 5 * time.Second
+
+	// keepaliveTime is above the five minutes that servers enforce by default, with room for their clocks and for a ping that went out
+	// early; pings are sent only while there are calls, so a server with the default policy never answers too_many_pings. grpc-go doubles
+	// the time by itself if one does.
+	keepaliveTime    = 6 * time.Minute
+	keepaliveTimeout = 20 * time.Second
+
+	// connectWait is how long a call waits for a connection that is being made for the first time.
+	connectWait = time.Second
+)
+
+// Config says how to reach one backend.
+type Config struct {
+	// Name is the backend's, for messages.
+	Name string
+	// Targets are one or more gRPC targets: "host:port" and "dns:///host:port" are resolved by DNS and again when connections fail,
+	// "unix:/path" and "unix-abstract:name" are sockets, "passthrough:///address" is taken as it is. The addresses of all targets are
+	// used in turn (round robin). "xds:" is not linked into this binary.
+	Targets []string
+	// TLS says how to encrypt. Nil means plaintext.
+	TLS *TLS
+	// Authority is sent as ":authority" and is the server name that TLS checks unless TLS.ServerName is set. Default: from the target;
+	// with several targets each connection checks the name of its own target, and ":authority" is the first one's.
+	Authority string
+	// IgnoreHealth uses all endpoints that can be connected to. Otherwise an endpoint that says NOT_SERVING through grpc.health.v1 for the
+	// service "" is left out while it says so; one that has no health service, or that does not let us ask, counts as healthy.
+	IgnoreHealth bool
+	// UseProxy lets HTTPS_PROXY and NO_PROXY of the environment decide how DNS targets are reached. Default: they are ignored.
+	UseProxy bool
+	// UserAgent precedes grpc-go's own. Default "toolway".
+	UserAgent string
+	// MaxRecvBytes is the largest message taken from the backend, after decompression. Default DefaultMaxRecvBytes. Requests to it are
+	// not limited here: the doors limit what they take.
+	MaxRecvBytes int
+	// Dialer replaces the operating system's connect; address is what the resolver returned.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
+	// Options are added last.
+	Options []grpc.DialOption
+}
+
+// Conn is the connection to one backend, over one or more endpoints. It is safe for concurrent use; Close ends it.
+type Conn struct {
+	*grpc.ClientConn
+	cfg     Config
+	targets []string
+}
+
+// Open returns a connection and starts to connect at once, without waiting for it. The error is about the configuration.
+// Idle connections are kept. There is no retry below the mesh's own, and no service config from resolvers.
+func Open(cfg Config) (*Conn, error) {
+	targets, err := checkTargets(cfg)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	target := targets[0]
+	if len(targets) > 1 {
+		several := newSeveral(targets)
+		target = several.target()
+		opts = append(opts, grpc.WithResolvers(several))
+	}
+	cc, err := grpc.NewClient(target, append(opts, cfg.Options...)...)
+	if err != nil {
+		return nil, fmt.Errorf("backend %q: target %q: %w", cfg.Name, target, err)
+	}
+	cc.Connect()
+	return &Conn{ClientConn: cc, cfg: cfg, targets: targets}, nil
+}
+
+func options(cfg Config) ([]grpc.DialOption, error) {
+	creds := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		var err error
+		if creds, err = cfg.TLS.credentials(); err != nil {
+			return nil, fmt.Errorf("backend %q: %w", cfg.Name, err)
+		}
+	}
+	userAgent := cfg.UserAgent
+	if userAgent == "" {
+		userAgent = "toolway"
+	}
+	recv := cfg.MaxRecvBytes
+	if recv <= 0 {
+		recv = DefaultMaxRecvBytes
+	}
+	policy := policyName
+	if cfg.IgnoreHealth {
+		policy = "round_robin"
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithUserAgent(userAgent),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, policy)),
+		grpc.WithIdleTimeout(0),
+		grpc.WithSharedWriteBuffer(true),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(recv), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
+			MinConnectTimeout: connectTimeout,
+		}),
+	}
+	if cfg.Authority != "" {
+		opts = append(opts, grpc.WithAuthority(cfg.Authority))
+	}
+	if !cfg.UseProxy {
+		opts = append(opts, grpc.WithNoProxy())
+	}
+	if cfg.Dialer != nil {
+		opts = append(opts, grpc.WithContextDialer(cfg.Dialer))
+	}
+	return opts, nil
+}
+
+// Name returns the backend's name.
+func (c *Conn) Name() string { return c.cfg.Name }
+
+// Targets returns the targets as configured.
+func (c *Conn) Targets() []string { return c.cfg.Targets }
+
+// ErrConnecting says that there was no connection within the time that a call waits for the first one.
+var ErrConnecting = errors.New("still connecting")
+
+// Ready returns when a call would not wait: at once if an endpoint is connected or the last attempt has failed (the call itself then
+// says why), else when the attempt that is under way has ended, but after a second at most, with ErrConnecting. The error is the context's
+// if that ends first.
+func (c *Conn) Ready(ctx context.Context) error {
+	state := c.GetState()
+	if state == connectivity.Ready || state == connectivity.TransientFailure || state == connectivity.Shutdown {
+		return nil
+	}
+	wait, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	for {
+		if state == connectivity.Idle {
+			c.Connect()
+		}
+		if !c.WaitForStateChange(wait, state) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return ErrConnecting
+		}
+		if state = c.GetState(); state != connectivity.Idle && state != connectivity.Connecting {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,214 @@
+// Package proxy is the gRPC door: one gRPC server for every method of the catalog, with the messages passed on as bytes.
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"iter"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/nearmiss"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxRecvBytes = 64 << 20
+	DefaultMaxStreams   = 1024
+)
+
+// Snapshots is where the methods come from; *catalog.Catalog is one.
+type Snapshots interface{ Snapshot() *catalog.Snapshot }
+
+// Config says what a Server serves and within which bounds.
+type Config struct {
+	// Catalog has the methods. It is asked for each call. Required.
+	Catalog Snapshots
+	// Handler runs each call: the chain, then the backend. Required.
+	Handler call.Handler
+	// Rules say which metadata crosses. Default: call.NewRules(nil).
+	Rules *call.Rules
+	// TLS encrypts the door. Nil means plaintext.
+	TLS *tls.Config
+	// MaxRecvBytes is the largest request message, after decompression. Default DefaultMaxRecvBytes.
+	MaxRecvBytes int
+	// MaxSendBytes is the largest reply message. Default: no limit here; dial.Config.MaxRecvBytes bounds what comes from backends.
+	MaxSendBytes int
+	// MaxStreams is the number of calls at a time on one connection; further ones wait at the client. Default DefaultMaxStreams.
+	MaxStreams uint32
+	// CompressReplies compresses replies with gzip for every client that accepts it. Otherwise only those clients get it that have
+	// compressed their request. grpc-go clients accept it whenever the program has gzip linked, so this is not the default.
+	CompressReplies bool
+	// Options are added last.
+	Options []grpc.ServerOption
+}
+
+// Server is the gRPC door. It is safe for concurrent use.
+type Server struct {
+	cfg     Config
+	server  *grpc.Server
+	readers sync.WaitGroup
+}
+
+// New returns a server that serves when Serve is called. It panics if the catalog or the handler is missing.
+func New(cfg Config) *Server {
+	if cfg.Catalog == nil || cfg.Handler == nil {
+		panic("proxy: catalog and handler are required")
+	}
+	if cfg.Rules == nil {
+		cfg.Rules = call.NewRules(nil)
+	}
+	if cfg.MaxRecvBytes <= 0 {
+		cfg.MaxRecvBytes = DefaultMaxRecvBytes
+	}
+	if cfg.MaxSendBytes <= 0 {
+		cfg.MaxSendBytes = math.MaxInt32
+	}
+	if cfg.MaxStreams == 0 {
+		cfg.MaxStreams = DefaultMaxStreams
+	}
+	s := &Server{cfg: cfg}
+	opts := []grpc.ServerOption{
+		grpc.UnknownServiceHandler(s.handle),
+		grpc.ForceServerCodecV2(call.Codec{}),
+		grpc.MaxRecvMsgSize(cfg.MaxRecvBytes),
+		grpc.MaxSendMsgSize(cfg.MaxSendBytes),
+		grpc.MaxConcurrentStreams(cfg.MaxStreams),
+		grpc.MaxHeaderListSize(64 << 10),
+		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.NumStreamWorkers(8),
+		grpc.SharedWriteBuffer(true),
+		grpc.WaitForHandlers(true),
+		// Clients may ping more often than gRPC's five minutes, with idle connections too, since many do so to get past load balancers.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+	}
+	s.server = grpc.NewServer(append(opts, cfg.Options...)...)
+	return s
+}
+
+// Serve accepts connections until Stop is called, then returns nil. It closes the listener.
+func (s *Server) Serve(l net.Listener) error { return s.server.Serve(l) }
+
+// Stop ends the server: no new calls, and those under way may finish until ctx is done; then they are cancelled. It returns when all
+// handlers have.
+func (s *Server) Stop(ctx context.Context) {
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.server.GracefulStop()
+	}()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+		s.server.Stop()
+		<-drained
+	}
+	s.readers.Wait()
+}
+
+// handle serves every call, since no service is registered with the server.
+func (s *Server) handle(_ any, ss grpc.ServerStream) error {
+	ctx := ss.Context()
+	full, _ := grpc.MethodFromServerStream(ss)
+	snap := s.cfg.Catalog.Snapshot()
+	m := snap.Method(full)
+	if m == nil {
+		return unknown(snap, full)
+	}
+	if err := checkContentType(ctx); err != nil {
+		return err
+	}
+	if s.cfg.CompressReplies {
+		compress(ctx)
+	}
+	c := call.New(m, call.GRPC)
+	c.Forward = s.cfg.Rules.FromIncoming(ctx)
+	stream := call.Accept(c, ss, s.readers.Go)
+	return stream.End(s.cfg.Handler(stream))
+}
+
+// checkContentType refuses messages that are not protobuf: they would pass as bytes that no backend understands.
+func checkContentType(ctx context.Context) error {
+	for _, t := range metadata.ValueFromIncomingContext(ctx, "content-type") {
+		subtype := strings.TrimPrefix(strings.ToLower(t), "application/grpc")
+		subtype, _, _ = strings.Cut(strings.TrimLeft(subtype, "+;"), ";")
+		if subtype != "" && subtype != "proto" && strings.HasPrefix(strings.ToLower(t), "application/grpc+") {
+			return call.Error(codes.Unimplemented, "CONTENT_SUBTYPE", fmt.Sprintf("messages as %q are not served", t),
+				"hint", "send application/grpc or application/grpc+proto here; JSON is served over HTTP and MCP")
+		}
+	}
+	return nil
+}
+
+// compress makes the reply gzip if the client accepts it.
+func compress(ctx context.Context) {
+	accepted, err := grpc.ClientSupportedCompressors(ctx)
+	if err != nil {
+		return
+	}
+	for _, name := range accepted {
+		if name == gzip.Name {
+			_ = grpc.SetSendCompressor(ctx, gzip.Name) // fails only after the header
+			return
+		}
+	}
+}
+
+// unknown says what is wrong with the name of a method, and which one was probably meant.
+func unknown(snap *catalog.Snapshot, full string) error {
+	service, method, ok := strings.Cut(strings.TrimPrefix(full, "/"), "/")
+	if !ok {
+		return status.Errorf(codes.Unimplemented, "malformed method name %q", full)
+	}
+	s := snap.Service(service)
+	if s == nil {
+		hint := "list what there is with: grpcurl ADDRESS list"
+		if near := nearmiss.Find(service, serviceNames(snap)); near != "" {
+			hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		return call.Error(codes.Unimplemented, "UNKNOWN_METHOD", fmt.Sprintf("unknown service %q", service), "hint", hint)
+	}
+	hint := "list what there is with: grpcurl ADDRESS list " + service
+	if near := nearmiss.Find(method, methodNames(s)); near != "" {
+		hint = fmt.Sprintf("did you mean %q?", near)
+	}
+	return call.Error(codes.Unimplemented, "UNKNOWN_METHOD", fmt.Sprintf("unknown method %q of service %q", method, service), "hint", hint)
+}
+
+func serviceNames(snap *catalog.Snapshot) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, s := range snap.Services() {
+			if !yield(string(s.Desc.FullName())) {
+				return
+			}
+		}
+	}
+}
+
+func methodNames(s *catalog.Service) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, m := range s.Methods {
+			if !yield(string(m.Desc.Name())) {
+				return
+			}
+		}
+	}
+}
