@@ -74,7 +74,6 @@ func (b *builder) backend(in input) []*Method {
 	c := in.analysis.contract
 	be.Files, be.Codecs = c.files, c.codecs
 	fmt.Fprintf(b.hash, "contract %s %q %q\n", c.hash, in.analysis.prefix, in.services)
-	b.report(be, c.findings)
 	var out []*Method
 	for _, si := range in.analysis.services {
 		if b.mayBring(be, in, string(si.desc.FullName())) {
@@ -82,7 +81,7 @@ func (b *builder) backend(in input) []*Method {
 		}
 	}
 	for _, want := range in.services {
-		if c.files == nil || !slices.ContainsFunc(c.services, func(sd serviceDescriptor) bool { return string(sd.FullName()) == want }) {
+		if !slices.ContainsFunc(c.services, func(sd serviceDescriptor) bool { return listed([]string{want}, string(sd.FullName())) }) {
 			b.find(be, "service-missing", SeverityWarning, want, "backend %q does not bring service %q, which its configuration lists; mend the list or the backend", be.Name, want)
 		}
 	}
@@ -91,7 +90,7 @@ func (b *builder) backend(in input) []*Method {
 
 // mayBring says whether the backend may own the service, and reports if that needs saying.
 func (b *builder) mayBring(be *Backend, in input, service string) bool {
-	if len(in.services) > 0 && !slices.Contains(in.services, service) {
+	if len(in.services) > 0 && !listed(in.services, service) {
 		return false
 	}
 	if !in.trusted {
@@ -110,6 +109,14 @@ func (b *builder) mayBring(be *Backend, in input, service string) bool {
 		return false
 	}
 	return true
+}
+
+// listed says whether a list of full names and "pkg.*" patterns holds the service.
+func listed(list []string, service string) bool {
+	return slices.ContainsFunc(list, func(want string) bool {
+		pkg, all := strings.CutSuffix(want, "*")
+		return want == service || all && (pkg == "" || strings.HasSuffix(pkg, ".") && strings.HasPrefix(service, pkg))
+	})
 }
 
 func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {

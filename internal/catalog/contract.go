@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"context"
+
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -15,7 +17,7 @@ type contract struct {
 	files    *Files
 	codecs   *transcode.Set
 	services []serviceDescriptor // sorted by full name
-	findings []Finding           // without Backend
+	findings []Finding           // of the loader, without Backend
 	hash     string
 }
 
@@ -28,5 +30,15 @@ func Static(backend string, set *descriptorpb.FileDescriptorSet) (*Snapshot, err
 	if err != nil {
 		return nil, err
 	}
-	return build([]input{{name: backend, analysis: analyse(c, ""), trusted: true}}), nil
+	return build([]input{{name: backend, analysis: analyse(c, ""), trusted: true, findings: c.findings}}), nil
+}
+
+// ReadFile returns a snapshot of the one backend whose contract is the descriptor set or buf image at path (see File for the forms). It is an
+// error only when nothing of the file can be used; all else is in the findings.
+func ReadFile(backend, path string) (*Snapshot, error) {
+	c, err := Open(context.Background(), Config{Backends: []BackendConfig{{Name: backend, Sources: []Source{File(path)}}}})
+	if err != nil {
+		return nil, err
+	}
+	return c.Snapshot(), c.Close()
 }

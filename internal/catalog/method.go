@@ -124,21 +124,17 @@ type schemas struct {
 
 func (s *schemas) get(m *Method, d toolschema.Direction, p toolschema.Profile) []byte {
 	s.once[p].Do(func() {
-		md, wrap := m.Desc.Input(), ""
+		md, o := m.Desc.Input(), toolschema.Options{Direction: d, Profile: p}
 		if d == toolschema.Output {
 			md = m.Desc.Output()
 		}
-		if d == toolschema.Input && m.Desc.IsStreamingClient() {
-			wrap = "messages"
+		switch {
+		case d == toolschema.Input && m.Desc.IsStreamingClient():
+			o.List = "messages"
+		case d == toolschema.Output && m.Desc.IsStreamingServer():
+			o.List = "items"
 		}
-		if d == toolschema.Output && m.Desc.IsStreamingServer() {
-			wrap = "items"
-		}
-		body := toolschema.For(md, toolschema.Options{Direction: d, Profile: p})
-		if wrap != "" {
-			body = fmt.Appendf(nil, `{"type":"object","properties":{%q:{"type":"array","items":%s}}}`, wrap, body)
-		}
-		s.json[p] = body
+		s.json[p] = toolschema.For(md, o)
 	})
 	return s.json[p]
 }

@@ -1,0 +1,105 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Report says whether a contract is fit to be tools. Its JSON form is stable.
+type Report struct {
+	// Fit is true when there are no findings.
+	Fit      bool      `json:"fit"`
+	Totals   Totals    `json:"totals"`
+	Findings []Finding `json:"findings"`
+}
+
+// Totals count what a snapshot serves.
+type Totals struct {
+	Backends int `json:"backends"`
+	Services int `json:"services"`
+	Methods  int `json:"methods"`
+	Tools    int `json:"tools"`
+	Routes   int `json:"routes"`
+	// Fields and FieldsWithoutComment count the request fields that the contract itself defines.
+	Fields               int `json:"fields"`
+	FieldsWithoutComment int `json:"fieldsWithoutComment"`
+}
+
+// Check reports everything that was left out or repaired when s was built, and what makes its methods poor tools: no comments, names that
+// were cut, writes that do not say what repeating them does. more adds findings of the caller's own for a method, such as problems of its schemas.
+// Infrastructure is not judged.
+func Check(s *Snapshot, more ...func(*Method) []Finding) Report {
+	r := Report{Findings: slices.Clone(s.findings), Totals: Totals{Backends: len(s.backends), Tools: len(s.tools)}}
+	if r.Findings == nil {
+		r.Findings = []Finding{}
+	}
+	seen := map[protoreflect.FullName]bool{}
+	for _, svc := range s.services {
+		if svc.Infrastructure {
+			continue
+		}
+		r.Totals.Services++
+		fields, bare := 0, 0
+		for _, m := range svc.Methods {
+			r.Totals.Methods++
+			r.Totals.Routes += len(m.Bindings)
+			r.method(m)
+			for _, find := range more {
+				for _, f := range find(m) {
+					f.Backend = m.Backend.Name
+					r.Findings = append(r.Findings, f)
+				}
+			}
+			n, b := countFields(m.Desc.Input(), seen)
+			fields, bare = fields+n, bare+b
+		}
+		if bare > 0 {
+			r.find(svc.Backend, "field-comment-missing", string(svc.Desc.FullName()),
+				"%d of %d request fields that service %s brings have no comment; say in one what agents must put there", bare, fields, svc.Desc.FullName())
+		}
+		r.Totals.Fields += fields
+		r.Totals.FieldsWithoutComment += bare
+	}
+	r.Fit = len(r.Findings) == 0
+	return r
+}
+
+func (r *Report) method(m *Method) {
+	name := string(m.Desc.FullName())
+	if !m.info.commented {
+		r.find(m.Backend, "comment-missing", name, "method %s has no comment, so agents read a generated sentence; say in a comment what it does and when to use it, or give its descriptors with source info (protoc --include_source_info)", name)
+	}
+	if m.info.cut {
+		r.find(m.Backend, "name-cut", m.Tool.Name, "the tool name of %s is longer than %d characters and was cut to %q; set the tool_name option (toolway.v1) to a short one", name, MaxToolName, m.Tool.Name)
+	}
+	if m.info.annotated == noEvidence {
+		r.find(m.Backend, "write-unannotated", name, "method %s does not say whether it writes or may be repeated, so agents are told that it is destructive; set idempotency_level, or the options of toolway.v1", name)
+	}
+}
+
+func (r *Report) find(b *Backend, code, subject, format string, args ...any) {
+	r.Findings = append(r.Findings, Finding{Code: code, Severity: SeverityWarning, Backend: b.Name, Subject: subject, Message: fmt.Sprintf(format, args...)})
+}
+
+// countFields counts the fields that md reaches, and those without a comment, each message once. Well-known types are not counted.
+func countFields(md protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) (fields, bare int) {
+	reached := map[protoreflect.FullName]protoreflect.Descriptor{}
+	reach(md, reached)
+	for name, d := range reached {
+		m, ok := d.(protoreflect.MessageDescriptor)
+		if !ok || seen[name] || m.IsMapEntry() || m.ParentFile().Package() == "google.protobuf" {
+			continue
+		}
+		seen[name] = true
+		locs := m.ParentFile().SourceLocations()
+		for i := range m.Fields().Len() {
+			fields++
+			if loc := locs.ByDescriptor(m.Fields().Get(i)); loc.LeadingComments == "" && loc.TrailingComments == "" {
+				bare++
+			}
+		}
+	}
+	return fields, bare
+}
