@@ -14,20 +14,23 @@ type plan struct {
 	oneLine    bool // only its first sentence
 	enumRunes  int  // of the comments of an enum's values
 	repeats    int  // how often a message may stand inside itself
+	share      int  // the plan is taken if the schema fits into the budget divided by this
 }
 
+// The first plans are for small schemas only: every tool of a list costs the agent its bytes.
 var plans = []plan{
-	{fieldRunes: 512, enumRunes: 400, repeats: 2},
-	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 2},
-	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 1},
-	{fieldRunes: 80, oneLine: true, repeats: 1},
-	{repeats: 1},
+	{fieldRunes: 512, enumRunes: 400, repeats: 2, share: 4},
+	{fieldRunes: 512, enumRunes: 400, repeats: 1, share: 2},
+	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 1, share: 1},
+	{fieldRunes: 80, oneLine: true, repeats: 1, share: 1},
+	{repeats: 1, share: 1},
 }
 
 // builder makes one schema by one plan.
 type builder struct {
 	o        Options
 	plan     plan
+	limit    int // of bytes, by this plan
 	pending  []*node
 	enc      encoder
 	defs     []*definition
@@ -36,11 +39,12 @@ type builder struct {
 }
 
 func newBuilder(o Options) *builder {
-	return &builder{o: o, comments: map[protoreflect.Descriptor]string{}, enc: encoder{strict: o.Profile == Strict}}
+	return &builder{o: o, comments: map[protoreflect.Descriptor]string{}, enc: encoder{strict: o.Profile == Strict, lone: o.Profile == Portable && o.Direction == Input}}
 }
 
 func (b *builder) reset(p plan) {
 	b.plan, b.pending, b.defs = p, b.pending[:0], nil
+	b.limit = b.o.MaxBytes / p.share
 	b.byType = map[protoreflect.FullName]*definition{}
 }
 
@@ -53,7 +57,7 @@ func inlined(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 		last := i == len(plans)-1
 		top = b.top(md)
 		size := b.size(top)
-		if size > o.MaxBytes {
+		if size > b.limit {
 			if !last {
 				continue
 			}
@@ -68,7 +72,7 @@ func inlined(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 
 // top returns the root node, with its own properties and nothing below.
 func (b *builder) top(md protoreflect.MessageDescriptor) *node {
-	g := &growth{md: md}
+	g := &growth{md: md, top: b.o.List == ""}
 	root := b.message(md, g)
 	root.rootless = true
 	if b.o.List == "" {
@@ -120,7 +124,7 @@ func (b *builder) growOne(n *node, size *int) bool {
 	grown := b.message(g.md, g)
 	grown.desc, grown.nullable, grown.facts, grown.words = n.desc, n.nullable, append(n.facts, grown.facts...), append(n.words, grown.words...)
 	after := b.size(grown)
-	if *size+after-before > b.o.MaxBytes {
+	if *size+after-before > b.limit {
 		b.pending = b.pending[:waiting]
 		return false
 	}
@@ -226,10 +230,10 @@ func referenced(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 		last := i == len(plans)-1
 		top := b.top(md)
 		size := b.size(top)
-		if size > b.o.MaxBytes && last {
+		if size > b.limit && last {
 			b.trim(top, &size)
 		}
-		if size <= b.o.MaxBytes && b.defineAll(size, last) || last {
+		if size <= b.limit && b.defineAll(size, last) || last {
 			out := b.encode(top)
 			over := len(out) - limit
 			if over <= 0 || b.o.MaxBytes <= over {
@@ -261,7 +265,7 @@ func (b *builder) defineAll(size int, last bool) bool {
 		for _, more := range b.defs[known:] {
 			after += b.defSize(more)
 		}
-		if size+after <= b.o.MaxBytes {
+		if size+after <= b.limit {
 			size += after
 			d.node = grown
 			continue

@@ -261,6 +261,9 @@ func checkSet(t *testing.T, all []shape, p toolschema.Profile) string {
 		if _, err := compile(schema); err != nil {
 			t.Errorf("For(%s, %v) does not compile: %v\n%s", s.md.FullName(), o, err, schema)
 		}
+		if problems := toolschema.Problems(schema, p, s.dir); len(problems) > 0 {
+			t.Errorf("For(%s, %v) breaks the rules of its profile: %s", s.md.FullName(), o, strings.Join(problems[:min(3, len(problems))], "; "))
+		}
 		if again := toolschema.For(s.md, o); !bytes.Equal(schema, again) {
 			t.Errorf("For(%s, %v) gives other bytes the second time", s.md.FullName(), o)
 		}

@@ -5,7 +5,7 @@ import "strings"
 // keywords that a profile keeps besides type, description, properties, required, items and enum; Full keeps all.
 var keywords = map[Profile]map[string]bool{
 	Portable: set("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "pattern", "format"),
-	Strict:   set("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems", "pattern", "format"),
+	Strict:   set("pattern", "format"),
 }
 
 // formatsOf are the string and number formats that a profile keeps.
@@ -32,10 +32,10 @@ func (b *builder) lower(n *node) {
 		switch {
 		case keywords[b.o.Profile][f.key] && (f.key != "format" || formatsOf[b.o.Profile][f.raw]):
 			kept = append(kept, f)
-		case f.key == "exclusiveMinimum":
+		case f.key == "exclusiveMinimum" && b.o.Profile == Portable:
 			n.say(f.words)
 			kept = append(kept, fact{key: "minimum", raw: f.raw})
-		case f.key == "exclusiveMaximum":
+		case f.key == "exclusiveMaximum" && b.o.Profile == Portable:
 			n.say(f.words)
 			kept = append(kept, fact{key: "maximum", raw: f.raw})
 		default:

@@ -70,7 +70,7 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden,
 			if taken[name] {
 				continue // the same key twice: the first stands for both
 			}
-		case taken[name] || !safeKey.MatchString(name):
+		case taken[name] || b.o.Profile != Full && !safeKey.MatchString(name):
 			f.key = f.fd.TextName()
 			if names[f.key] || taken[f.key] || !safeKey.MatchString(f.key) {
 				unsafe = append(unsafe, name)
@@ -86,12 +86,16 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden,
 // message returns the node of md with its properties; messages in it are left to grow.
 func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 	n := &node{kind: "object"}
+	if !g.top && b.o.Profile != Portable {
+		n.desc = b.text(md, b.plan.fieldRunes/2)
+	}
+	if s := b.special(md, g.top); s != nil {
+		return s
+	}
 	if md.IsPlaceholder() {
 		n.words = []string{"The contract does not hold the type " + string(md.FullName()) + "."}
+		n.closed = b.o.Profile == Strict
 		return n
-	}
-	if s := b.special(md, true); s != nil {
-		return s
 	}
 	o := options(md)
 	rules := option[*validate.MessageRules](o, validate.E_Message)
@@ -100,6 +104,11 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 		for _, name := range r.GetFields() {
 			ignoreZero[name] = true
 		}
+	}
+	resource := option[*annotations.ResourceDescriptor](o, annotations.E_Resource)
+	resourceField := resource.GetNameField()
+	if resourceField == "" {
+		resourceField = "name"
 	}
 	fs, hidden, unsafe := b.fields(md)
 	keys := make(map[protoreflect.Name]string, len(fs))
@@ -110,6 +119,9 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 			continue
 		}
 		v := b.value(f, g)
+		if b.o.Direction == Input && string(f.fd.Name()) == resourceField && len(resource.GetPattern()) > 0 {
+			v.say("Format: " + shorten(visible(resource.GetPattern()[0]), 200) + ".")
+		}
 		must := b.constrain(f, v, ignoreZero[string(f.fd.Name())])
 		if b.o.Direction == Output {
 			must = f.fd.Cardinality() == protoreflect.Required
@@ -141,7 +153,7 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 	if extended && b.o.Direction == Input {
 		n.words = append(n.words, `Extensions are accepted as "[full.name]".`)
 	}
-	b.groups(n, md, keys)
+	b.groups(n, md, keys, g.top)
 	if b.o.Direction == Input {
 		for _, r := range rules.GetOneof() {
 			b.messageOneof(n, r, keys)
@@ -176,7 +188,7 @@ func deprecated(d protoreflect.Descriptor) bool {
 }
 
 // groups states the oneofs of md.
-func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[protoreflect.Name]string) {
+func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[protoreflect.Name]string, top bool) {
 	for i := range md.Oneofs().Len() {
 		od := md.Oneofs().Get(i)
 		if od.IsSynthetic() {
@@ -190,6 +202,10 @@ func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[pr
 		}
 		required := option[*validate.OneofRules](options(od), validate.E_Oneof).GetRequired() && b.o.Direction == Input
 		b.exclusive(n, members, required)
+		const most = 16 // members; the keyword grows with twice their names
+		if b.o.Profile == Full && !top && len(members) > 1 && len(members) <= most {
+			n.choices = append(n.choices, choice{members, required})
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ type node struct {
 	extras   *node // patternProperties for extensions
 	enum     []string
 	anyOf    []*node
+	choices  []choice
 	facts    []fact // further keywords, encoded
 	exact    []string
 	target   *definition
@@ -54,6 +55,13 @@ type growth struct {
 	depth int
 	rank  int
 	rest  string
+	top   bool // the root of the schema, where clients take no unions
+}
+
+// choice is a group of properties of which at most one is set, or exactly one.
+type choice struct {
+	members  []string
+	required bool
 }
 
 func (n *node) set(key, raw string) {
@@ -105,6 +113,7 @@ func (n *node) omitted() bool {
 type encoder struct {
 	buf    []byte
 	strict bool
+	lone   bool // "anyOf" stands alone
 }
 
 func (e *encoder) node(n *node) {
@@ -151,7 +160,11 @@ func (e *encoder) node(n *node) {
 			e.buf = appendString(e.buf, n.kind)
 		}
 	}
-	if d := e.description(n); d != "" {
+	if d := e.description(n); d != "" && len(n.anyOf) > 0 && e.lone {
+		first := *n.anyOf[0]
+		first.desc = join(d, first.desc)
+		n = &node{anyOf: append([]*node{&first}, n.anyOf[1:]...)}
+	} else if d != "" {
 		key("description")
 		e.buf = appendString(e.buf, d)
 	}
@@ -165,11 +178,54 @@ func (e *encoder) node(n *node) {
 		key("anyOf")
 		e.list(n.anyOf, n.nullable)
 	}
+	e.choices(n, key)
 	for _, f := range n.facts {
 		key(f.key)
 		e.buf = append(e.buf, f.raw...)
 	}
 	e.buf = append(e.buf, '}')
+}
+
+func (e *encoder) choices(n *node, key func(string)) {
+	if len(n.choices) > 1 {
+		key("allOf")
+		e.buf = append(e.buf, '[')
+	}
+	for i, c := range n.choices {
+		if len(n.choices) == 1 {
+			key("oneOf")
+		} else {
+			if i > 0 {
+				e.buf = append(e.buf, ',')
+			}
+			e.buf = append(e.buf, `{"oneOf":`...)
+		}
+		e.buf = append(e.buf, '[')
+		e.eachRequired(c.members)
+		if !c.required {
+			e.buf = append(e.buf, `,{"not":{"anyOf":[`...)
+			e.eachRequired(c.members)
+			e.buf = append(e.buf, `]}}`...)
+		}
+		e.buf = append(e.buf, ']')
+		if len(n.choices) > 1 {
+			e.buf = append(e.buf, '}')
+		}
+	}
+	if len(n.choices) > 1 {
+		e.buf = append(e.buf, ']')
+	}
+}
+
+func (e *encoder) eachRequired(names []string) {
+	for i, s := range names {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = append(e.buf, `{"required":[`...)
+		e.buf = appendString(e.buf, s)
+		e.buf = append(e.buf, `]}`...)
+	}
 }
 
 func (e *encoder) enums(n *node, key func(string)) {

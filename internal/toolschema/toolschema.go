@@ -29,7 +29,8 @@ const (
 	Portable Profile = iota
 	// Full uses draft 2020-12 with everything.
 	Full
-	// Strict requires every property, nullable where optional, and closes every object.
+	// Strict requires every property, nullable where optional, and closes every object. What cannot be said that way (maps,
+	// google.protobuf.Struct, Value, Any) is left out and named. It is for what models write: an output schema is that of Full.
 	Strict
 )
 
@@ -82,6 +83,9 @@ func For(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 	}
 	if o.MaxDepth <= 0 {
 		o.MaxDepth = DefaultMaxDepth
+	}
+	if o.Profile == Strict && o.Direction == Output {
+		o.Profile = Full // no model writes a result, and a writer leaves out what is not set
 	}
 	if o.Profile == Portable {
 		return inlined(md, o)

@@ -38,8 +38,14 @@ func (b *builder) value(f *field, g *growth) *node {
 func (b *builder) about(f *field) string {
 	text := b.text(f.fd, b.plan.fieldRunes)
 	schema := option[*openapi.JSONSchema](f.options, openapi.E_Openapiv2Field)
+	if words := httpBody[f.fd.FullName()]; words != "" {
+		text = words
+	}
 	if text == "" && b.plan.fieldRunes > 0 {
 		text = shorten(clean(schema.GetDescription()), b.plan.fieldRunes)
+	}
+	if md := f.fd.Message(); text == "" && md != nil && b.o.Profile == Portable && !f.fd.IsMap() && !strings.HasPrefix(string(md.FullName()), "google.protobuf.") {
+		text = firstSentence(b.text(md, b.plan.fieldRunes/2))
 	}
 	if deprecated(f.fd) {
 		text = join("Deprecated.", text)
@@ -68,6 +74,13 @@ func (b *builder) about(f *field) string {
 		text = join(text, "Default: "+defaultText(f.fd)+".")
 	}
 	return text
+}
+
+// httpBody says what the fields of the message are that stands for a body of any media type.
+var httpBody = map[protoreflect.FullName]string{
+	"google.api.HttpBody.content_type": `Media type of data, such as "image/png".`,
+	"google.api.HttpBody.data":         "The body itself.",
+	"google.api.HttpBody.extensions":   "Metadata of the application; usually none.",
 }
 
 func defaultText(fd protoreflect.FieldDescriptor) string {
@@ -115,22 +128,27 @@ func (b *builder) scalar(k protoreflect.Kind) *node {
 		}
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
 		n.kind = "integer"
-		if b.o.Profile == Portable {
+		switch b.o.Profile {
+		case Portable:
 			n.set("format", `"int32"`)
-		} else {
+		case Full:
 			n.set("minimum", "-2147483648")
 			n.set("maximum", "2147483647")
 		}
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		n.kind = "integer"
+		if b.o.Profile == Strict {
+			n.desc = "Not negative."
+			break
+		}
 		n.set("minimum", "0")
 		n.set("maximum", "4294967295")
 	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
 		n.set("pattern", intPattern)
-		b.wide(n, "64-bit integer in decimal")
+		b.wide(n, "int64 in decimal")
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		n.set("pattern", uintPattern)
-		b.wide(n, "64-bit unsigned integer in decimal")
+		b.wide(n, "uint64 in decimal")
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		b.float(n, k == protoreflect.FloatKind)
 	}
@@ -144,10 +162,10 @@ func (b *builder) wide(n *node, text string) {
 	}
 	if b.o.Profile == Full {
 		n.or = []string{"integer"}
-		n.desc = text + "; a string keeps its value in every client."
+		n.desc = text + "; a string keeps its value everywhere."
 		return
 	}
-	n.desc = text + "; a JSON number is accepted too."
+	n.desc = text + "; a number works too."
 }
 
 const notFinite = `["NaN","Infinity","-Infinity"]`

@@ -14,11 +14,19 @@ func (b *builder) special(md protoreflect.MessageDescriptor, root bool) *node {
 	if !ok {
 		return nil
 	}
-	n := b.wellKnown(short, md)
+	n := b.wellKnown(short)
+	if n != nil && root && n.omit {
+		return &node{kind: "object", desc: join(n.desc, "This profile cannot describe it."), closed: true}
+	}
 	if n == nil || !root || n.kind == "object" && len(n.or) == 0 {
 		return n
 	}
-	return &node{kind: "object", props: []prop{{WrapperKey, n}}, required: []string{WrapperKey}, closed: b.o.Profile != Portable}
+	w := &node{kind: "object", props: []prop{{WrapperKey, n}}}
+	if short == "Value" && b.o.Direction == Output {
+		return w // a Value that is an object stands as it is
+	}
+	w.required, w.closed = []string{WrapperKey}, b.o.Profile != Portable
+	return w
 }
 
 // WrapperKey is the property under which the schema of a message shows its JSON form, when that is no object. See [Wrapped].
@@ -36,10 +44,10 @@ func Wrapped(md protoreflect.MessageDescriptor) bool {
 		return false
 	}
 	b := newBuilder(Options{})
-	return b.wellKnown(short, md) != nil
+	return b.wellKnown(short) != nil
 }
 
-func (b *builder) wellKnown(short string, md protoreflect.MessageDescriptor) *node {
+func (b *builder) wellKnown(short string) *node {
 	input := b.o.Direction == Input
 	switch short {
 	case "Timestamp":
@@ -70,12 +78,24 @@ func (b *builder) wellKnown(short string, md protoreflect.MessageDescriptor) *no
 		return b.free(b.any())
 	case "Any":
 		return b.free(b.anyMessage())
-	case "DoubleValue", "FloatValue", "Int64Value", "UInt64Value", "Int32Value", "UInt32Value", "BoolValue", "StringValue", "BytesValue":
-		if fd := md.Fields().ByName("value"); fd != nil && fd.Message() == nil && fd.Enum() == nil {
-			return b.scalar(fd.Kind())
-		}
+	}
+	if k, ok := wrapped[short]; ok {
+		return b.scalar(k)
 	}
 	return nil
+}
+
+// wrapped are the wrappers by name, so that they are known even where a contract lacks their file.
+var wrapped = map[string]protoreflect.Kind{
+	"DoubleValue": protoreflect.DoubleKind,
+	"FloatValue":  protoreflect.FloatKind,
+	"Int64Value":  protoreflect.Int64Kind,
+	"UInt64Value": protoreflect.Uint64Kind,
+	"Int32Value":  protoreflect.Int32Kind,
+	"UInt32Value": protoreflect.Uint32Kind,
+	"BoolValue":   protoreflect.BoolKind,
+	"StringValue": protoreflect.StringKind,
+	"BytesValue":  protoreflect.BytesKind,
 }
 
 // free marks what the strict profile cannot say.
