@@ -105,7 +105,8 @@ func options(w io.Writer, d protoreflect.Descriptor) {
 	if err != nil {
 		b = nil
 	}
-	fmt.Fprintf(w, "%q %q\n", b, d.ParentFile().SourceLocations().ByDescriptor(d).LeadingComments)
+	loc := d.ParentFile().SourceLocations().ByDescriptor(d)
+	fmt.Fprintf(w, "%q %q %q\n", b, loc.LeadingComments, loc.TrailingComments)
 }
 
 // reach collects every message and enum that md's fields reach, md included.
