@@ -5,6 +5,7 @@ package transcode
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -19,7 +20,9 @@ type Resolver interface {
 // Set holds the compiled messages of one resolver. It is safe for concurrent use.
 type Set struct {
 	types    Resolver
-	messages sync.Map // protoreflect.FullName → *Message
+	messages sync.Map // protoreflect.MessageDescriptor → *Message
+	enums    sync.Map // protoreflect.EnumDescriptor → *enum
+	urls     urlCache
 }
 
 // NewSet returns an empty set whose messages resolve Any and extensions through types.
@@ -27,17 +30,18 @@ func NewSet(types Resolver) *Set { return &Set{types: types} }
 
 // Message returns the transcoder of md, compiling it at first use.
 func (s *Set) Message(md protoreflect.MessageDescriptor) *Message {
-	if m, ok := s.messages.Load(md.FullName()); ok {
+	if m, ok := s.messages.Load(md); ok {
 		return m.(*Message)
 	}
-	m, _ := s.messages.LoadOrStore(md.FullName(), &Message{set: s, desc: md})
+	m, _ := s.messages.LoadOrStore(md, &Message{set: s, desc: md})
 	return m.(*Message)
 }
 
 // Message transcodes one message type. It is immutable and safe for concurrent use.
 type Message struct {
-	set  *Set
-	desc protoreflect.MessageDescriptor
+	set      *Set
+	desc     protoreflect.MessageDescriptor
+	compiled atomic.Pointer[plan]
 }
 
 // Descriptor returns the descriptor that m was compiled from.
@@ -52,6 +56,15 @@ type WriteOptions struct {
 	EnumNumbers bool
 	// ProtoNames writes the names of the .proto file instead of lowerCamelCase.
 	ProtoNames bool
+	// MaxBytes bounds the text: list and map elements, then other fields, that would go beyond are left out. 0 means no bound. A root
+	// that is no object or list (a wrapper, a timestamp) is never cut.
+	MaxBytes int
+	// MaxItems bounds the elements written of each list and map. 0 means no bound.
+	MaxItems int
+	// MaxDepth bounds the nesting of the text: an object or list below it is written empty. 0 means no bound.
+	MaxDepth int
+	// Cut, when not nil, is set to what the limits left out.
+	Cut *Cut
 }
 
 // ReadOptions say how JSON is read. The zero value refuses unknown fields.
@@ -60,31 +73,4 @@ type ReadOptions struct {
 	DiscardUnknown bool
 	// MaxDepth bounds the nesting of the input. Default 100.
 	MaxDepth int
-}
-
-// Error says why JSON is not a valid form of a message. Its text is meant for the caller who wrote the JSON.
-type Error struct {
-	// Path is where in the JSON, as dotted field names and [index], e.g. "orders[2].price"; "" is the root.
-	Path string
-	// Problem says what is wrong, e.g. `unknown field "minuts"`.
-	Problem string
-	// Want says what was expected there, e.g. "int32"; may be empty.
-	Want string
-	// Suggestion is a near miss that would have been right; may be empty.
-	Suggestion string
-}
-
-// Error returns the one text that every door shows.
-func (e *Error) Error() string {
-	s := e.Problem
-	if e.Path != "" {
-		s = e.Path + ": " + s
-	}
-	if e.Want != "" {
-		s += ": want " + e.Want
-	}
-	if e.Suggestion != "" {
-		s += `; did you mean "` + e.Suggestion + `"?`
-	}
-	return s
 }

@@ -1,0 +1,203 @@
+package transcode
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"strconv"
+	"unicode/utf8"
+	"unsafe"
+)
+
+const (
+	lows  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special marks, in the top bit of each byte, the bytes of x that a JSON string cannot hold as they are: controls, '"' and '\'.
+// Bytes above the first marked one may be marked wrongly.
+func special(x uint64) uint64 {
+	quote, slash := x^(lows*'"'), x^(lows*'\\')
+	return ((x-lows*0x20)&^x | (quote-lows)&^quote | (slash-lows)&^slash) & highs
+}
+
+// plainPrefix returns how many bytes of s are ASCII that a JSON string holds as they are.
+func plainPrefix(s []byte) int {
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := binary.LittleEndian.Uint64(s[i:])
+		if m := special(x) | x&highs; m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for ; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= 0x80 {
+			return i
+		}
+	}
+	return i
+}
+
+// rawPrefix is plainPrefix for bytes that are known to be UTF-8, which a JSON string holds as they are too.
+func rawPrefix(s []byte) int {
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		if m := special(binary.LittleEndian.Uint64(s[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for ; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' {
+			return i
+		}
+	}
+	return i
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends s as a JSON string; false means that s is not UTF-8.
+func appendString(out, s []byte) ([]byte, bool) {
+	out = append(out, '"')
+	n := plainPrefix(s)
+	if n == len(s) {
+		out = append(out, s...)
+		return append(out, '"'), true
+	}
+	if !utf8.Valid(s[n:]) {
+		return out, false
+	}
+	n += rawPrefix(s[n:])
+	for {
+		out = append(out, s[:n]...)
+		if n == len(s) {
+			return append(out, '"'), true
+		}
+		switch c := s[n]; c {
+		case '"', '\\':
+			out = append(out, '\\', c)
+		case '\b':
+			out = append(out, '\\', 'b')
+		case '\f':
+			out = append(out, '\\', 'f')
+		case '\n':
+			out = append(out, '\\', 'n')
+		case '\r':
+			out = append(out, '\\', 'r')
+		case '\t':
+			out = append(out, '\\', 't')
+		default:
+			out = append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		s = s[n+1:]
+		n = rawPrefix(s)
+	}
+}
+
+// appendFloat appends f as a JSON number, or as a string when it is none.
+func appendFloat(out []byte, f float64, size int) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(out, `"NaN"`...)
+	case math.IsInf(f, 1):
+		return append(out, `"Infinity"`...)
+	case math.IsInf(f, -1):
+		return append(out, `"-Infinity"`...)
+	}
+	exact := float64(1 << 53)
+	if size == 32 {
+		exact = 1 << 24
+	}
+	abs := math.Abs(f)
+	if abs < exact && f == math.Trunc(f) && (f != 0 || !math.Signbit(f)) {
+		return strconv.AppendInt(out, int64(f), 10)
+	}
+	if abs != 0 && (abs < 1e-6 || abs >= 1e21 || size == 32 && (float32(abs) < 1e-6 || float32(abs) >= 1e21)) {
+		out = strconv.AppendFloat(out, f, 'e', -1, size)
+		if n := len(out); n >= 4 && out[n-4] == 'e' && out[n-3] == '-' && out[n-2] == '0' {
+			out[n-2] = out[n-1] // e-09 to e-9
+			out = out[:n-1]
+		}
+		return out
+	}
+	return strconv.AppendFloat(out, f, 'f', -1, size)
+}
+
+const (
+	minTimestamp = -62135596800
+	maxTimestamp = 253402300799
+	maxDuration  = 315576000000
+	maxNanos     = 999999999
+)
+
+// appendTimestamp appends the RFC 3339 form, in UTC with 0, 3, 6 or 9 digits of fraction. Both numbers are in their range.
+func appendTimestamp(out []byte, seconds int64, nanos int32) []byte {
+	seconds -= minTimestamp
+	year, month, day := civil(seconds / 86400)
+	rest := seconds % 86400
+	out = append(out, '"')
+	out = append2(out, year/100)
+	out = append2(out, year%100)
+	out = append2(append(out, '-'), month)
+	out = append2(append(out, '-'), day)
+	out = append2(append(out, 'T'), int(rest/3600))
+	out = append2(append(out, ':'), int(rest/60%60))
+	out = append2(append(out, ':'), int(rest%60))
+	out = appendNanos(out, nanos)
+	return append(out, 'Z', '"')
+}
+
+// civil turns days since 0001-01-01 into a date of the Gregorian calendar.
+func civil(days int64) (year, month, day int) {
+	// Years are counted from March, so that the leap day is the last of the year; 306 days lie between March 1st and the new year.
+	z := days + 306
+	era := z / 146097
+	doe := z % 146097
+	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365
+	doy := doe - (365*yoe + yoe/4 - yoe/100)
+	mp := (5*doy + 2) / 153
+	day = int(doy-(153*mp+2)/5) + 1
+	month = int(mp) + 3
+	year = int(yoe + era*400)
+	if month > 12 {
+		month -= 12
+		year++
+	}
+	return year, month, day
+}
+
+func append2(out []byte, n int) []byte {
+	return append(out, byte('0'+n/10), byte('0'+n%10))
+}
+
+// appendDuration appends the form "-1.5s". Both numbers are in their range and of one sign.
+func appendDuration(out []byte, seconds int64, nanos int32) []byte {
+	out = append(out, '"')
+	if seconds < 0 || nanos < 0 {
+		out = append(out, '-')
+		seconds, nanos = -seconds, -nanos
+	}
+	out = strconv.AppendInt(out, seconds, 10)
+	out = appendNanos(out, nanos)
+	return append(out, 's', '"')
+}
+
+func appendNanos(out []byte, nanos int32) []byte {
+	if nanos == 0 {
+		return out
+	}
+	digits := 9
+	for digits > 3 && nanos%1000 == 0 {
+		nanos /= 1000
+		digits -= 3
+	}
+	out = append(out, ".000000000"[:digits+1]...)
+	for i := len(out) - 1; nanos > 0; i-- {
+		out[i] = byte('0' + nanos%10)
+		nanos /= 10
+	}
+	return out
+}
+
+// view returns b as a string without a copy; it must not outlive or see changes of b.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

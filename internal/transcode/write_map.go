@@ -1,0 +1,239 @@
+package transcode
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// entry is one map entry of the wire. A value that came in several pieces has them in writer.recs.
+type entry struct {
+	seq    int
+	key    value // integers and bools as int64 bits or, for unsigned keys, uint64
+	val    value
+	pieces int // in recs from base on; 0 when val is all
+	base   int
+}
+
+// mapRun appends the map whose run of entries begins at in[pos], behind a tag; any is false when nothing of it could be written.
+func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, next int, any, ok bool) {
+	base, recs := len(w.entries), len(w.recs)
+	for {
+		v, after := valueAt(w.in, pos, end, 0, protowire.BytesType)
+		if after < 0 {
+			return out, 0, false, w.fail(faultMalformed)
+		}
+		if !w.entry(f, v) {
+			return out, 0, false, false
+		}
+		n := after + len(f.tag)
+		if n > end || string(w.in[after:n]) != f.tag {
+			pos = after
+			break
+		}
+		pos = n
+	}
+	out, any, ok = w.entriesFrom(out, f, base, depth)
+	w.entries, w.recs = w.entries[:base], w.recs[:recs]
+	return out, pos, any, ok
+}
+
+// entry reads one map entry.
+func (w *writer) entry(f *field, v value) bool {
+	e := entry{seq: len(w.entries)}
+	if f.mapVal.kind == protoreflect.EnumKind {
+		e.val.bits = uint64(f.mapVal.enum.first)
+	}
+	hasVal := false
+	for pos := v.start; pos < v.end; {
+		num, typ, next := tagAt(w.in, pos, v.end)
+		if next < 0 {
+			return w.fail(faultMalformed)
+		}
+		one, after := valueAt(w.in, next, v.end, num, typ)
+		if after < 0 {
+			return w.fail(faultMalformed)
+		}
+		pos = after
+		switch {
+		case num == 1 && typ == f.mapKey.wire:
+			e.key = keyValue(f.mapKey.kind, one)
+			if f.mapKey.utf8 && !utf8.Valid(w.in[one.start:one.end]) {
+				return w.fail(faultUTF8)
+			}
+		case num == 2 && typ == f.mapVal.wire:
+			if hasVal {
+				if ft := w.again2(f.mapVal, &e, one); ft != 0 {
+					return w.fail(ft)
+				}
+			}
+			e.val, hasVal = one, true
+		}
+	}
+	w.entries = append(w.entries, e)
+	return true
+}
+
+// again2 handles a second value in one entry: messages merge, anything else is overridden.
+func (w *writer) again2(f *field, e *entry, v value) fault {
+	if f.msg == nil {
+		return checkValue(w.in, f, f.wire, e.val, maxWireDepth)
+	}
+	if e.pieces == 0 {
+		e.base, e.pieces = len(w.recs), 1
+		w.recs = append(w.recs, record{value: e.val})
+	}
+	e.pieces++
+	w.recs = append(w.recs, record{value: v})
+	return 0
+}
+
+// keyValue returns the key with an integer in a form that compares.
+func keyValue(kind protoreflect.Kind, v value) value {
+	switch kind {
+	case protoreflect.Sint32Kind:
+		v.bits = uint64(int64(int32(protowire.DecodeZigZag(v.bits & 0xffffffff))))
+	case protoreflect.Sint64Kind:
+		v.bits = uint64(protowire.DecodeZigZag(v.bits))
+	case protoreflect.Int32Kind, protoreflect.Sfixed32Kind:
+		v.bits = uint64(int64(int32(v.bits)))
+	default:
+		v.bits = normal(kind, v.bits)
+	}
+	return v
+}
+
+func (w *writer) compareKeys(kind protoreflect.Kind, a, b *entry) int {
+	switch kind {
+	case protoreflect.StringKind:
+		return bytes.Compare(w.in[a.key.start:a.key.end], w.in[b.key.start:b.key.end])
+	case protoreflect.BoolKind, protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return cmp.Compare(a.key.bits, b.key.bits)
+	}
+	return cmp.Compare(int64(a.key.bits), int64(b.key.bits))
+}
+
+// sortEntries sorts the entries from base on by their keys and drops all but the last of each key.
+func (w *writer) sortEntries(f *field, base int) bool {
+	kind := f.mapKey.kind
+	es := w.entries[base:]
+	sorted := true
+	for i := 1; i < len(es) && sorted; i++ {
+		sorted = w.compareKeys(kind, &es[i-1], &es[i]) < 0
+	}
+	if sorted {
+		return true
+	}
+	slices.SortFunc(es, func(a, b entry) int {
+		if c := w.compareKeys(kind, &a, &b); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.seq, b.seq)
+	})
+	kept := 0
+	for i := range es {
+		if i+1 < len(es) && w.compareKeys(kind, &es[i], &es[i+1]) == 0 {
+			if ft := w.checkEntry(f, &es[i]); ft != 0 {
+				return w.fail(ft)
+			}
+			continue
+		}
+		es[kept] = es[i]
+		kept++
+	}
+	w.entries = w.entries[:base+kept]
+	return true
+}
+
+func (w *writer) checkEntry(f *field, e *entry) fault {
+	if e.pieces == 0 {
+		return checkValue(w.in, f.mapVal, f.mapVal.wire, e.val, maxWireDepth)
+	}
+	for _, r := range w.recs[e.base : e.base+e.pieces] {
+		if ft := checkValue(w.in, f.mapVal, f.mapVal.wire, r.value, maxWireDepth); ft != 0 {
+			return ft
+		}
+	}
+	return 0
+}
+
+// entriesFrom appends the object of the entries from base on.
+func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, any, ok bool) {
+	if w.limited && w.tooDeep() {
+		return w.elide(out, "{}", len(w.entries) > base), true, true
+	}
+	if !w.sortEntries(f, base) {
+		return out, false, false
+	}
+	var t tally
+	out = append(out, '{')
+	w.open++
+	top := len(w.entries)
+	for i := base; i < top; i++ {
+		if w.limited && !w.admit(&t) {
+			continue
+		}
+		mark, places := len(out), len(w.places)
+		if t.n > 0 {
+			out = append(out, ',')
+		}
+		e := w.entries[i]
+		if out, ok = w.key(out, f.mapKey.kind, e.key); !ok {
+			return out, false, false
+		}
+		out = append(out, ':')
+		if e.pieces > 0 {
+			out, ok = w.merged(out, f.mapVal.msg.plan(), e.base, e.pieces, depth-1)
+		} else {
+			out, ok = w.value(out, f.mapVal, e.val, depth)
+		}
+		if !ok {
+			w.path = append(w.path, w.keyPath(f, e.key))
+			return out, false, false
+		}
+		if !w.limited {
+			t.n++
+			continue
+		}
+		if len(w.places) > places {
+			w.nest(places, w.keyPath(f, e.key))
+		}
+		out = w.weigh(out, &t, mark, places)
+	}
+	w.open--
+	w.finish(&t)
+	return append(out, '}'), t.n > 0 || t.left == 0, true
+}
+
+// key appends a map key.
+func (w *writer) key(out []byte, kind protoreflect.Kind, v value) ([]byte, bool) {
+	switch kind {
+	case protoreflect.StringKind:
+		out, ok := appendString(out, w.in[v.start:v.end])
+		if !ok {
+			return out, w.fail(faultUTF8)
+		}
+		return out, true
+	case protoreflect.BoolKind:
+		return append(strconv.AppendBool(append(out, '"'), v.bits != 0), '"'), true
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return append(strconv.AppendUint(append(out, '"'), v.bits, 10), '"'), true
+	}
+	return append(strconv.AppendInt(append(out, '"'), int64(v.bits), 10), '"'), true
+}
+
+func (w *writer) keyPath(f *field, v value) string {
+	b, ok := w.key([]byte{'['}, f.mapKey.kind, v)
+	if !ok {
+		return "[]"
+	}
+	if f.mapKey.kind != protoreflect.StringKind {
+		b = append(b[:1], b[2:len(b)-1]...)
+	}
+	return string(append(b, ']'))
+}
