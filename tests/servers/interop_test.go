@@ -2,7 +2,6 @@ package servers_test
 
 import (
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,11 +10,8 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/service/orca/v3"
 	interop "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/toolway/toolway/tests/internal/protoset"
 	"github.com/toolway/toolway/tests/internal/run"
 )
 
@@ -52,7 +48,9 @@ func TestInterop(t *testing.T) {
 	}
 	backend := startInteropServer(t, server)
 	set := filepath.Join(t.TempDir(), "interop.binpb")
-	writeDescriptors(t, set, interop.File_grpc_testing_test_proto, orcav3.File_xds_service_orca_v3_orca_proto)
+	if err := protoset.Write(set, interop.File_grpc_testing_test_proto, orcav3.File_xds_service_orca_v3_orca_proto); err != nil {
+		t.Fatal(err)
+	}
 	mesh := run.Start(t, "--backend", "interop="+backend, "--descriptors", "interop="+set)
 	for _, path := range []struct{ name, addr string }{{"direct", backend}, {"mesh", mesh.GRPC}} {
 		host, port, err := net.SplitHostPort(path.addr)
@@ -137,32 +135,4 @@ func freeAddr(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return l.Addr().String()
-}
-
-// writeDescriptors writes a descriptor set with the files and all that they import.
-func writeDescriptors(t *testing.T, path string, files ...protoreflect.FileDescriptor) {
-	t.Helper()
-	set := &descriptorpb.FileDescriptorSet{}
-	seen := map[string]bool{}
-	var add func(f protoreflect.FileDescriptor)
-	add = func(f protoreflect.FileDescriptor) {
-		if seen[f.Path()] {
-			return
-		}
-		seen[f.Path()] = true
-		for i := range f.Imports().Len() {
-			add(f.Imports().Get(i).FileDescriptor)
-		}
-		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
-	}
-	for _, f := range files {
-		add(f)
-	}
-	b, err := proto.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

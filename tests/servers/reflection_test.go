@@ -9,15 +9,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bufbuild/protocompile"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	rpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	rapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 	"github.com/toolway/toolway/tests/internal/probe"
+	"github.com/toolway/toolway/tests/internal/protoset"
 	"github.com/toolway/toolway/tests/internal/run"
 )
 
@@ -48,8 +51,13 @@ func TestReflection(t *testing.T) {
 	t.Parallel()
 	const comment = "Ask answers one message with one."
 	set := filepath.Join(t.TempDir(), "probe.binpb")
-	writeDescriptors(t, set, probev1.File_toolway_probe_v1_probe_proto)
-	image := buildCommented(t)
+	if err := protoset.Write(set, probev1.File_toolway_probe_v1_probe_proto); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(t.TempDir(), "probe-comments.binpb")
+	if err := protoset.Write(image, compiled(t)); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name        string
 		reflection  probe.Reflection
@@ -184,4 +192,24 @@ func listV1Alpha(ctx context.Context, cc *grpc.ClientConn) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, s.CloseSend()
+}
+
+// compiled is the probe's contract with its comments, as a compiler leaves it.
+func compiled(t *testing.T) protoreflect.FileDescriptor {
+	t.Helper()
+	module, err := run.Module()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := protocompile.Compiler{
+		Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{
+			filepath.Join(module, "proto"), filepath.Join(module, "..", "third_party", "googleapis"),
+		}}),
+		SourceInfoMode: protocompile.SourceInfoStandard,
+	}
+	files, err := c.Compile(t.Context(), "toolway/probe/v1/probe.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files[0]
 }

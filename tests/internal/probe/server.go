@@ -56,8 +56,13 @@ type Call struct {
 	pass chan struct{}
 }
 
-// Pass lets one answer of a gated call out.
-func (c *Call) Pass() { c.pass <- struct{}{} }
+// Pass lets one answer of a gated call out. It waits until the server has come to it, or the call has ended.
+func (c *Call) Pass() {
+	select {
+	case c.pass <- struct{}{}:
+	case <-c.Done:
+	}
+}
 
 // Server is the server and its record.
 type Server struct {

@@ -14,12 +14,11 @@ import (
 	"strings"
 
 	"github.com/bufbuild/protocompile"
-	"github.com/bufbuild/protocompile/linker"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/pluginpb"
+
+	"github.com/toolway/toolway/tests/internal/protoset"
 )
 
 func main() {
@@ -50,10 +49,11 @@ func run(from, imports, to string) error {
 		return err
 	}
 	req := &pluginpb.CodeGeneratorRequest{FileToGenerate: names, Parameter: proto.String("paths=source_relative")}
-	seen := map[string]bool{}
-	for _, f := range files {
-		add(f, seen, req)
+	roots := make([]protoreflect.FileDescriptor, len(files))
+	for i, f := range files {
+		roots[i] = f
 	}
+	req.ProtoFile = protoset.Of(roots...).GetFile()
 	in, err := proto.Marshal(req)
 	if err != nil {
 		return err
@@ -64,22 +64,6 @@ func run(from, imports, to string) error {
 		}
 	}
 	return nil
-}
-
-// add appends f after what it imports, as plugins want it.
-func add(f protoreflect.FileDescriptor, seen map[string]bool, req *pluginpb.CodeGeneratorRequest) {
-	if seen[f.Path()] {
-		return
-	}
-	seen[f.Path()] = true
-	for i := range f.Imports().Len() {
-		add(f.Imports().Get(i).FileDescriptor, seen, req)
-	}
-	fd := protodesc.ToFileDescriptorProto(f)
-	if r, ok := f.(linker.Result); ok {
-		fd = proto.Clone(r.FileDescriptorProto()).(*descriptorpb.FileDescriptorProto)
-	}
-	req.ProtoFile = append(req.ProtoFile, fd)
 }
 
 func generate(plugin string, in []byte, to string) error {
