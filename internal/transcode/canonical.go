@@ -2,6 +2,7 @@ package transcode
 
 import (
 	"encoding/binary"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -238,7 +239,9 @@ func (w *writer) canonicalAny(out []byte, p *plan, base, depth int) (_ []byte, o
 	for i := base; i < top; i++ {
 		switch r := w.recs[i]; {
 		case r.field >= 0 && r.num == 1:
-			url = r.value
+			if url = r.value; !utf8.Valid(w.in[url.start:url.end]) {
+				return out, w.fail(faultUTF8)
+			}
 		case r.field >= 0 && r.num == 2:
 			content = r.value
 		}

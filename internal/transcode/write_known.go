@@ -3,6 +3,7 @@ package transcode
 import (
 	"math"
 	"sync"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -202,7 +203,9 @@ func (w *writer) any(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 	for _, r := range w.recs[base:] {
 		switch r.num {
 		case 1:
-			url = r.value
+			if url = r.value; !utf8.Valid(w.in[url.start:url.end]) {
+				return out, w.fail(faultUTF8)
+			}
 		case 2:
 			content = r.value
 		}
@@ -222,9 +225,7 @@ func (w *writer) any(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 		return out, w.failf("unknown type %q in a google.protobuf.Any", w.in[url.start:url.end])
 	}
 	inner := m.plan()
-	if out, ok = appendString(append(out, `{"@type":`...), w.in[url.start:url.end]); !ok {
-		return out, w.fail(faultUTF8)
-	}
+	out, _ = appendString(append(out, `{"@type":`...), w.in[url.start:url.end])
 	if inner.known != plain && inner.known != knownEmpty {
 		w.open++
 		out, ok = w.message(append(out, `,"value":`...), inner, content.start, content.end, depth-1)
