@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ import (
 
 const (
 	requestIDHeader = "X-Request-Id"
+	callIDHeader    = "Toolway-Call-Id"
 	ndjson          = "application/x-ndjson"
 	eventStream     = "text/event-stream"
 	// pooledBytes is the largest buffer that is kept for the next request.
@@ -30,30 +32,44 @@ const (
 // bodies holds *[]byte for request and reply bodies.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-type requestIDKey struct{}
+// ids name one request.
+type ids struct {
+	request string // what the caller calls it, in X-Request-Id; the call's id if the caller gave none
+	call    string // what logs and audit call it: 32 hex digits, also a W3C trace id
+}
 
-func requestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
+type idsKey struct{}
+
+func idsOf(ctx context.Context) ids {
+	id, _ := ctx.Value(idsKey{}).(ids)
 	return id
 }
 
-// newRequestID takes the caller's id if it is fit for logs and headers, else makes one. It only has to be unique, not secret.
-func newRequestID(given string) string {
-	if given != "" && len(given) <= 128 && strings.IndexFunc(given, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) < 0 {
-		return given
+// newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
+func newIDs(given string) ids {
+	if traceID(given) {
+		return ids{given, given}
 	}
-	var b [16]byte
-	for i := range 2 {
-		u := rand.Uint64()
-		for j := range 8 {
-			b[8*i+j] = byte(u >> (8 * j))
-		}
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:8], rand.Uint64()|1)
+	binary.BigEndian.PutUint64(raw[8:], rand.Uint64())
+	own := hex.EncodeToString(raw[:])
+	if given == "" || len(given) > 128 || strings.IndexFunc(given, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
+		return ids{own, own}
 	}
-	return hex.EncodeToString(b[:])
+	return ids{given, own}
+}
+
+// traceID says whether s is a W3C trace id.
+func traceID(s string) bool {
+	if len(s) != 32 || strings.Trim(s, "0") == "" {
+		return false
+	}
+	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // serve makes the call that a route stands for.
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m match, id string) {
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m match, id ids) {
 	timeout, limited, err := parseTimeout(r.Header.Get("Grpc-Timeout"))
 	if err != nil {
 		g.fail(w, r, nil, err)
@@ -68,13 +84,15 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m match, id stri
 	}
 	defer cancel()
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
-	c := &call.Call{ID: id, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, id)}
+	c := &call.Call{ID: id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, id.request)}
 	requests, err := g.requests(ctx, w, r, m)
 	if err != nil {
 		g.fail(w, r, m.method.Backend, err)
 		return
 	}
-	defer requests.stop()
+	if requests.stop != nil {
+		defer requests.stop()
+	}
 	if m.method.Kind().Server {
 		g.stream(ctx, cancel, w, r, m, c, requests)
 		return
@@ -122,14 +140,15 @@ func (g *Gateway) requests(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return nil, err
 	}
-	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire)), stop: func() {}}, nil
+	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire))}, nil
 }
 
 // requestSource gives the request messages one by one, and remembers what was wrong with one of them.
 type requestSource struct {
-	next func() (*call.Frame, error)
-	stop func() // ends the reading; waits
-	err  error  // of next, if it was the caller's fault
+	next      func() (*call.Frame, error)
+	interrupt func() // makes next return; nil if it never blocks
+	stop      func() // ends the reading and waits; may be nil
+	err       error  // of next, if it was the caller's fault
 }
 
 // blame prefers what was wrong with a request message over the status that this caused.
@@ -160,6 +179,9 @@ func (g *Gateway) unary(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		body, contentType, err = g.appendReply(body, m, f)
 		return err
 	}, nil)
+	if requests.interrupt != nil {
+		stream.OnStop(requests.interrupt)
+	}
 	err := requests.blame(g.handler(stream))
 	if err == nil && !replied {
 		err = status.Error(codes.Internal, "backend sent no reply")

@@ -19,7 +19,7 @@ import (
 // lines reads the request messages of a client-streaming or bidi method: JSON objects one after the other, one a line by convention.
 // One goroutine reads ahead by one message; close waits for it.
 func (g *Gateway) lines(ctx context.Context, w http.ResponseWriter, r *http.Request, m match) (*requestSource, error) {
-	s := &requestSource{stop: func() {}}
+	s := &requestSource{}
 	if r.URL.RawQuery != "" {
 		if _, _, err := m.appendQuery(nil, r.URL.RawQuery); err != nil {
 			return nil, err
@@ -62,6 +62,7 @@ func (g *Gateway) lines(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}
+	s.interrupt = cancel
 	s.stop = func() {
 		cancel()
 		select {

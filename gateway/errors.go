@@ -67,8 +67,8 @@ func (g *Gateway) statusOf(ctx context.Context, err error) *status.Status {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err)
 	}
-	g.logger.LogAttrs(ctx, slog.LevelError, "error without a status", slog.String("request_id", requestID(ctx)), slog.Any("error", err))
-	return status.New(codes.Internal, "internal error; the request id finds it in the log")
+	g.logger.LogAttrs(ctx, slog.LevelError, "error without a status", slog.String("call_id", idsOf(ctx).call), slog.Any("error", err))
+	return status.New(codes.Internal, "internal error; the log has the cause under call id "+idsOf(ctx).call)
 }
 
 func invalid(e *transcode.Error) *status.Status {

@@ -162,11 +162,14 @@ func newTable(s *catalog.Snapshot, logger *slog.Logger) *table {
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := newRequestID(r.Header.Get(requestIDHeader))
+	id := newIDs(r.Header.Get(requestIDHeader))
 	h := w.Header()
-	h.Set(requestIDHeader, id)
+	h.Set(requestIDHeader, id.request)
+	if id.call != id.request {
+		h.Set(callIDHeader, id.call)
+	}
 	h.Set("X-Content-Type-Options", "nosniff")
-	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+	r = r.WithContext(context.WithValue(r.Context(), idsKey{}, id))
 	cors, err := g.origins.check(r)
 	if len(g.origins.origins) > 0 {
 		h.Add("Vary", "Origin")
@@ -263,6 +266,6 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, code int, body [
 	}
 	w.WriteHeader(code)
 	if _, err := w.Write(body); err != nil {
-		g.logger.LogAttrs(r.Context(), slog.LevelDebug, "caller is gone", slog.String("request_id", requestID(r.Context())), slog.Any("error", err))
+		g.logger.LogAttrs(r.Context(), slog.LevelDebug, "caller is gone", slog.String("call_id", idsOf(r.Context()).call), slog.Any("error", err))
 	}
 }

@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -20,7 +19,6 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/httpbody"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -34,8 +32,10 @@ import (
 
 	"github.com/toolway/toolway/gateway"
 	"github.com/toolway/toolway/interceptors"
+	backends "github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/dial"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -165,8 +165,8 @@ func (b *backend) start(t testing.TB) call.Handler {
 		defer close(done)
 		_ = server.Serve(lis)
 	}()
-	conn, err := grpc.NewClient("passthrough:///backend", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	conn, err := dial.Open(dial.Config{Name: "library", Targets: []string{"passthrough:///backend"}, IgnoreHealth: true,
+		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,79 +175,8 @@ func (b *backend) start(t testing.TB) call.Handler {
 		server.Stop()
 		<-done
 	})
-	return interceptors.Chain(forward(conn))
-}
-
-// forward is the least final handler: headers at once, both directions at the same time.
-func forward(conn *grpc.ClientConn) grpc.StreamHandler {
-	return func(_ any, stream grpc.ServerStream) error {
-		c := call.FromContext(stream.Context())
-		ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(stream.Context(), c.Forward))
-		defer cancel()
-		out, err := conn.NewStream(ctx, c.Method.StreamDesc(), c.Method.FullMethod, grpc.ForceCodecV2(call.Codec{}))
-		if err != nil {
-			return err
-		}
-		sent := make(chan error, 1)
-		go func() { sent <- send(stream, out) }()
-		err = receive(stream, out, c)
-		cancel()
-		if sendErr := <-sent; sendErr != nil && err == nil {
-			return sendErr
-		}
-		return err
-	}
-}
-
-func send(stream grpc.ServerStream, out grpc.ClientStream) error {
-	for {
-		f := &call.Frame{}
-		if err := stream.RecvMsg(f); err != nil {
-			if errors.Is(err, io.EOF) {
-				return out.CloseSend()
-			}
-			return err
-		}
-		err := out.SendMsg(f)
-		f.Release()
-		if err != nil {
-			return nil // the status comes from receive
-		}
-	}
-}
-
-func receive(stream grpc.ServerStream, out grpc.ClientStream, c *call.Call) error {
-	md, err := out.Header()
-	if err != nil {
-		return err
-	}
-	if md != nil {
-		if err := stream.SendHeader(md); err != nil {
-			return err
-		}
-	}
-	for {
-		f := &call.Frame{}
-		f.Describe(c.Method.Desc.Output())
-		if err := out.RecvMsg(f); err != nil {
-			stream.SetTrailer(out.Trailer())
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		err := stream.SendMsg(f)
-		f.Release()
-		if err != nil {
-			return err
-		}
-		if !c.Method.Kind().Server {
-			if err := out.RecvMsg(&call.Frame{}); !errors.Is(err, io.EOF) {
-				return err
-			}
-			return nil
-		}
-	}
+	router := backends.New(func(string) *dial.Conn { return conn }, nil)
+	return interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{Logger: slog.New(slog.DiscardHandler)})...)
 }
 
 // newGateway starts a backend and puts a gateway before it.

@@ -13,7 +13,7 @@ import (
 // corsHeaders are the request headers that a browser may send from an allowed origin, and exposedHeaders the answer's that it may read.
 const (
 	corsHeaders    = "Accept, Authorization, Content-Type, Grpc-Timeout, Idempotency-Key, Last-Event-ID, Traceparent, Tracestate, X-Request-Id"
-	exposedHeaders = "Retry-After, X-Request-Id"
+	exposedHeaders = "Retry-After, Toolway-Call-Id, X-Request-Id"
 )
 
 // origins decides from where a browser may call.

@@ -29,7 +29,7 @@ var errStalled = errors.New("caller does not read")
 // there and flushes. An event is sent at once when the writer is idle, and several go together when it is not.
 func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, r *http.Request, m match, c *call.Call, requests *requestSource) {
 	if !canFlush(w) {
-		g.logger.Error("response writer cannot flush: a wrapper around it has no Unwrap method", "request_id", c.ID)
+		g.logger.Error("response writer cannot flush: a wrapper around it has no Unwrap method", "call_id", c.ID)
 		g.fail(w, r, nil, status.Error(codes.Internal, "the server cannot stream"))
 		return
 	}
@@ -44,6 +44,9 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, w http.
 		out.form = raw
 	}
 	stream := call.NewStream(ctx, c, requests.next, func(f *call.Frame) error { return out.message(ctx, m, f) }, out.header)
+	if requests.interrupt != nil {
+		stream.OnStop(requests.interrupt)
+	}
 	go out.run(ctx)
 	defer out.stop()
 	err := requests.blame(g.handler(stream))
@@ -52,7 +55,7 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, w http.
 	case !committed:
 		g.fail(w, r, m.method.Backend, err)
 	case out.failure != nil:
-		g.logger.LogAttrs(ctx, slog.LevelInfo, "stream dropped", slog.String("request_id", c.ID), slog.String("method", m.method.FullMethod), slog.Any("error", out.failure))
+		g.logger.LogAttrs(ctx, slog.LevelInfo, "stream dropped", slog.String("call_id", c.ID), slog.String("method", m.method.FullMethod), slog.Any("error", out.failure))
 		panic(http.ErrAbortHandler)
 	case err != nil && out.form == raw:
 		// There is no place for a status in a raw body: only a cut connection tells the caller that it is not whole.

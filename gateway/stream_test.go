@@ -1,0 +1,535 @@
+package gateway_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/toolway/toolway/gateway"
+)
+
+// patience is how long a test waits for an event that must come.
+const patience = 20 * time.Second
+
+const watch = library + "Watch"
+
+// server is a gateway on a real socket before a real backend.
+type server struct {
+	*httptest.Server
+	t testing.TB
+	b *backend
+	g *gateway.Gateway
+}
+
+type serverOptions struct {
+	config       func(*gateway.Config)
+	http2        bool
+	writeTimeout time.Duration
+	wrap         func(http.Handler) http.Handler
+}
+
+func startServer(t testing.TB, b *backend, o serverOptions) *server {
+	t.Helper()
+	g := newGateway(t, b, o.config)
+	var h http.Handler = g
+	if o.wrap != nil {
+		h = o.wrap(g)
+	}
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.WriteTimeout = o.writeTimeout
+	if o.http2 {
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return &server{Server: srv, t: t, b: b, g: g}
+}
+
+// open starts a request and gives up after patience.
+func (s *server) open(ctx context.Context, method, path string, body io.Reader, header ...string) *http.Response {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	s.t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, s.URL+path, body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := s.Client().Do(r)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	s.t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+func (b *backend) book(t testing.TB, json string) *dynamicpb.Message {
+	t.Helper()
+	m := dynamicpb.NewMessage(b.snapshot.Method(library + "Plain").Desc.Output())
+	if err := protojson.Unmarshal([]byte(json), m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// script is a server-streaming handler that a test drives.
+type script struct {
+	b       *backend
+	t       testing.TB
+	send    chan string // JSON of a book
+	end     chan error
+	started chan struct{}
+	gone    chan struct{} // closed when the backend sees the call cancelled
+}
+
+func newScript(t testing.TB) (*backend, *script) {
+	b := &backend{snapshot: librarySnapshot(t)}
+	s := &script{b: b, t: t, send: make(chan string), end: make(chan error), started: make(chan struct{}, 1), gone: make(chan struct{})}
+	b.handle = map[string]grpc.StreamHandler{watch: s.serve}
+	return b, s
+}
+
+func (s *script) serve(_ any, stream grpc.ServerStream) error {
+	if err := stream.RecvMsg(dynamicpb.NewMessage(s.b.snapshot.Method(watch).Desc.Input())); err != nil {
+		return err
+	}
+	s.started <- struct{}{}
+	for {
+		select {
+		case json := <-s.send:
+			if err := stream.SendMsg(s.b.book(s.t, json)); err != nil {
+				return err
+			}
+		case err := <-s.end:
+			return err
+		case <-stream.Context().Done():
+			close(s.gone)
+			return stream.Context().Err()
+		}
+	}
+}
+
+func await[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("%s: nothing came", what)
+		panic("unreachable")
+	}
+}
+
+// readEvent returns the next event or comment without its blank line.
+func readEvent(t testing.TB, r *bufio.Reader) string {
+	t.Helper()
+	var b strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("read event: %v after %q", err, b.String())
+		}
+		if line == "\n" {
+			return strings.TrimSuffix(b.String(), "\n")
+		}
+		b.WriteString(line)
+	}
+}
+
+func TestEventStream(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
+			b, s := newScript(t)
+			srv := startServer(t, b, serverOptions{http2: http2, config: func(c *gateway.Config) { c.Grace = time.Millisecond }})
+			// Nothing has been sent yet: the header must come all the same.
+			res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+			for k, want := range map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"} {
+				if got := res.Header.Get(k); got != want {
+					t.Errorf("%s = %q, want %q", k, got, want)
+				}
+			}
+			if res.Header.Get("X-Request-Id") == "" {
+				t.Error("no X-Request-Id")
+			}
+			r := bufio.NewReader(res.Body)
+			for i := range 3 { // each is read before the next is sent
+				s.send <- fmt.Sprintf(`{"title":"t%d\nx"}`, i)
+				if got, want := readEvent(t, r), fmt.Sprintf(`data: {"title":"t%d\nx"}`, i); got != want {
+					t.Errorf("event %q, want %q", got, want)
+				}
+			}
+			s.end <- nil
+			if got := readEvent(t, r); got != "event: end\ndata: {}" {
+				t.Errorf("last event %q", got)
+			}
+			if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+				t.Errorf("after the end: %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+func TestLineStream(t *testing.T) {
+	b, s := newScript(t)
+	srv := startServer(t, b, serverOptions{config: func(c *gateway.Config) { c.Grace = time.Millisecond }})
+	for _, accept := range []string{"*/*", "application/json", "text/event-stream;q=0"} {
+		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", accept)
+		if got := res.Header.Get("Content-Type"); got != "application/x-ndjson" {
+			t.Errorf("Accept %q: Content-Type %q", accept, got)
+		}
+		await(t, "start", s.started)
+		r := bufio.NewReader(res.Body)
+		for i := range 2 {
+			s.send <- fmt.Sprintf(`{"pages":%d}`, i+1)
+			if line, err := r.ReadString('\n'); err != nil || line != fmt.Sprintf("{\"pages\":%d}\n", i+1) {
+				t.Fatalf("line %q, %v", line, err)
+			}
+		}
+		s.end <- nil
+		if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 || res.Trailer.Get("Grpc-Status") != "0" {
+			t.Errorf("after the end: %q, %v, trailer %v", rest, err, res.Trailer)
+		}
+	}
+}
+
+func TestStreamRefusedBeforeTheFirstByte(t *testing.T) {
+	b, s := newScript(t)
+	srv := startServer(t, b, serverOptions{config: func(c *gateway.Config) { c.Grace = patience }})
+	st, err := status.New(codes.Unavailable, "try later").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(1500 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, accept := range []string{"text/event-stream", "*/*"} {
+		go func() { s.end <- st.Err() }()
+		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", accept)
+		body := text(t, res)
+		await(t, "start", s.started)
+		want := `{"code":14,"message":"try later","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1.500s"}]}`
+		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "2" || res.Header.Get("Content-Type") != "application/json" || body != want {
+			t.Errorf("Accept %q: %d %v %s", accept, res.StatusCode, res.Header, body)
+		}
+	}
+}
+
+func TestStreamBreaks(t *testing.T) {
+	tests := []struct{ accept, want string }{
+		{"text/event-stream", "data: {\"title\":\"a\"}\n\nevent: error\ndata: {\"code\":5,\"message\":\"shelf is gone\"}\n\n"},
+		{"*/*", "{\"title\":\"a\"}\n{\"error\":{\"code\":5,\"message\":\"shelf is gone\"}}\n"},
+	}
+	for _, tt := range tests {
+		b, s := newScript(t)
+		srv := startServer(t, b, serverOptions{})
+		go func() {
+			s.send <- `{"title":"a"}`
+			s.end <- status.Error(codes.NotFound, "shelf is gone")
+		}()
+		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", tt.accept)
+		if got := text(t, res); res.StatusCode != http.StatusOK || got != tt.want {
+			t.Errorf("Accept %q: %d %q, want %q", tt.accept, res.StatusCode, got, tt.want)
+		}
+	}
+}
+
+// Heartbeats outlast the server's write timeout many times over, and a reply still comes afterwards.
+func TestSilentStreamIsKeptAlive(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
+			b, s := newScript(t)
+			srv := startServer(t, b, serverOptions{http2: http2, writeTimeout: 50 * time.Millisecond, config: func(c *gateway.Config) {
+				c.Grace, c.Heartbeat = time.Millisecond, 10*time.Millisecond
+			}})
+			res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+			r := bufio.NewReader(res.Body)
+			for range 20 {
+				if got := readEvent(t, r); got != ": keep-alive" {
+					t.Fatalf("event %q, want a comment", got)
+				}
+			}
+			s.send <- `{"title":"late"}`
+			s.end <- nil
+			var events []string
+			for len(events) < 2 {
+				if e := readEvent(t, r); e != ": keep-alive" {
+					events = append(events, e)
+				}
+			}
+			if events[0] != `data: {"title":"late"}` || events[1] != "event: end\ndata: {}" {
+				t.Errorf("events %q", events)
+			}
+		})
+	}
+}
+
+func TestDrainIsTold(t *testing.T) {
+	b, s := newScript(t)
+	srv := startServer(t, b, serverOptions{})
+	go func() { s.send <- `{"title":"a"}` }()
+	res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+	r := bufio.NewReader(res.Body)
+	readEvent(t, r)
+	srv.g.Drain()
+	srv.g.Drain()
+	if got := readEvent(t, r); got != "event: server_draining\ndata: {}" {
+		t.Errorf("event %q", got)
+	}
+	s.end <- nil
+	if got := readEvent(t, r); got != "event: end\ndata: {}" {
+		t.Errorf("event %q", got)
+	}
+}
+
+func TestCallerGoesAway(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for i := range 20 {
+			b, s := newScript(t)
+			srv := startServer(t, b, serverOptions{http2: http2})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { s.send <- `{"title":"a"}` }()
+			res := srv.open(ctx, "GET", "/v1/shelves/s:watch", nil, "Accept", []string{"text/event-stream", "*/*"}[i%2])
+			if _, err := res.Body.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			await(t, "cancellation at the backend", s.gone)
+			srv.Close()
+		}
+	}
+}
+
+// A caller who does not read slows the backend down, and is dropped after the stall timeout.
+func TestCallerDoesNotRead(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
+			b := &backend{snapshot: librarySnapshot(t)}
+			sent, ended := 0, make(chan int, 1)
+			big := b.book(t, fmt.Sprintf(`{"title":%q}`, strings.Repeat("x", 32<<10)))
+			b.handle = map[string]grpc.StreamHandler{watch: func(_ any, stream grpc.ServerStream) error {
+				defer func() { ended <- sent }()
+				if err := stream.RecvMsg(dynamicpb.NewMessage(b.snapshot.Method(watch).Desc.Input())); err != nil {
+					return err
+				}
+				for {
+					if err := stream.SendMsg(big); err != nil {
+						return err
+					}
+					sent++
+				}
+			}}
+			srv := startServer(t, b, serverOptions{http2: http2, config: func(c *gateway.Config) { c.StallTimeout = 100 * time.Millisecond }})
+			res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil)
+			n := await(t, "end of the backend's stream", ended)
+			// What fits into socket buffers and flow-control windows, on loopback some megabytes, and no more.
+			if n > 2000 {
+				t.Errorf("backend sent %d messages of 32 KiB to a caller who reads nothing", n)
+			}
+			if _, err := io.Copy(io.Discard, res.Body); err == nil {
+				t.Error("the body ends as if it were whole")
+			}
+		})
+	}
+}
+
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type opaque struct{ http.ResponseWriter }
+
+func TestWrappedWriters(t *testing.T) {
+	b, s := newScript(t)
+	srv := startServer(t, b, serverOptions{wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{wrapped{w}}, r) })
+	}})
+	go func() { s.send <- `{"title":"a"}` }()
+	res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+	if got := readEvent(t, bufio.NewReader(res.Body)); got != `data: {"title":"a"}` {
+		t.Errorf("event %q", got)
+	}
+	s.end <- nil
+	w := httptest.NewRecorder()
+	srv.g.ServeHTTP(opaque{w}, httptest.NewRequest("GET", "/v1/shelves/s:watch", nil))
+	if w.Code != http.StatusInternalServerError {
+		t.Errorf("writer that cannot flush: %d, want 500 before anything is sent", w.Code)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	b := &backend{snapshot: librarySnapshot(t)}
+	seen := make(chan bool, 1)
+	b.handle = map[string]grpc.StreamHandler{library + "Plain": func(_ any, stream grpc.ServerStream) error {
+		_, ok := stream.Context().Deadline()
+		seen <- ok
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}}
+	srv := startServer(t, b, serverOptions{})
+	res := srv.open(t.Context(), "POST", library+"Plain", strings.NewReader("{}"), "Content-Type", "application/json", "Grpc-Timeout", "50m", "X-Request-Id", "r-1")
+	if res.StatusCode != http.StatusGatewayTimeout || res.Header.Get("X-Request-Id") != "r-1" {
+		t.Errorf("%d, request id %q; want 504 and r-1", res.StatusCode, res.Header.Get("X-Request-Id"))
+	}
+	if !await(t, "call", seen) {
+		t.Error("the backend saw no deadline")
+	}
+	for _, bad := range []string{"1", "m", "1x", "123456789S", "-1S", " 1S ", "1.5S"} {
+		res := srv.open(t.Context(), "POST", library+"Plain", strings.NewReader("{}"), "Content-Type", "application/json", "Grpc-Timeout", bad)
+		if body := text(t, res); res.StatusCode != http.StatusBadRequest && strings.TrimSpace(bad) == bad {
+			t.Errorf("Grpc-Timeout %q: %d %s, want 400", bad, res.StatusCode, body)
+		}
+	}
+}
+
+func TestRawStream(t *testing.T) {
+	b := &backend{snapshot: librarySnapshot(t)}
+	var fail error
+	b.handle = map[string]grpc.StreamHandler{library + "Download": func(_ any, stream grpc.ServerStream) error {
+		m := b.snapshot.Method(library + "Download")
+		if err := stream.RecvMsg(dynamicpb.NewMessage(m.Desc.Input())); err != nil {
+			return err
+		}
+		for _, part := range []string{`{"contentType":"text/csv","data":"YSxi"}`, `{"data":"CmMsZA=="}`} {
+			msg := dynamicpb.NewMessage(m.Desc.Output())
+			if err := protojson.Unmarshal([]byte(part), msg); err != nil {
+				return err
+			}
+			if err := stream.SendMsg(msg); err != nil {
+				return err
+			}
+		}
+		return fail
+	}}
+	srv := startServer(t, b, serverOptions{})
+	res := srv.open(t.Context(), "GET", "/v1/download/x", nil)
+	if got := text(t, res); got != "a,b\nc,d" || res.Header.Get("Content-Type") != "text/csv" || res.Header.Get("Content-Security-Policy") == "" {
+		t.Errorf("%q %v", got, res.Header)
+	}
+	fail = status.Error(codes.DataLoss, "disk")
+	res = srv.open(t.Context(), "GET", "/v1/download/x", nil)
+	if got, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("broken download reads as whole: %q", got)
+	}
+}
+
+func (b *backend) echoBooks(_ any, stream grpc.ServerStream) error {
+	for {
+		m := dynamicpb.NewMessage(b.snapshot.Method(library + "Chat").Desc.Input())
+		err := stream.RecvMsg(m)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(m); err != nil {
+			return err
+		}
+	}
+}
+
+func TestBidi(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, path := range []string{"/v1/chat", library + "Chat"} {
+			t.Run(fmt.Sprintf("http2=%v %s", http2, path), func(t *testing.T) {
+				b := &backend{snapshot: librarySnapshot(t)}
+				b.handle = map[string]grpc.StreamHandler{library + "Chat": b.echoBooks}
+				srv := startServer(t, b, serverOptions{http2: http2, config: func(c *gateway.Config) { c.Grace = time.Millisecond }})
+				body, in := io.Pipe()
+				res := srv.open(t.Context(), "POST", path, body, "Content-Type", "application/x-ndjson")
+				r := bufio.NewReader(res.Body)
+				for i := range 3 { // ping-pong: each answer is read before the next question
+					if _, err := fmt.Fprintf(in, "{\"pages\":%d}\n", i+1); err != nil {
+						t.Fatal(err)
+					}
+					if line, err := r.ReadString('\n'); err != nil || line != fmt.Sprintf("{\"pages\":%d}\n", i+1) {
+						t.Fatalf("line %q, %v", line, err)
+					}
+				}
+				if err := in.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+					t.Errorf("after the end: %q, %v", rest, err)
+				}
+			})
+		}
+	}
+}
+
+func TestClientStream(t *testing.T) {
+	b := &backend{snapshot: librarySnapshot(t)}
+	b.handle = map[string]grpc.StreamHandler{library + "Upload": func(_ any, stream grpc.ServerStream) error {
+		m := b.snapshot.Method(library + "Upload")
+		out := dynamicpb.NewMessage(m.Desc.Output())
+		books := m.Desc.Output().Fields().ByName("books")
+		for {
+			in := dynamicpb.NewMessage(m.Desc.Input())
+			err := stream.RecvMsg(in)
+			if errors.Is(err, io.EOF) {
+				return stream.SendMsg(out)
+			}
+			if err != nil {
+				return err
+			}
+			list := out.Mutable(books).List()
+			item := list.NewElement()
+			item.Message().Set(m.Desc.Input().Fields().ByName("pages"), in.Get(m.Desc.Input().Fields().ByName("pages")))
+			list.Append(item)
+		}
+	}}
+	g := newGateway(t, b, nil)
+	tests := []struct {
+		name, body string
+		code       int
+		want       string
+	}{
+		{"three", "{\"pages\":1}\n\n{\"pages\":2}\r\n{\"pages\":3}", 200, `{"books":[{"pages":1},{"pages":2},{"pages":3}]}`},
+		{"none", "", 200, `{}`},
+		{"cut", `{"pages":1}` + "\n" + `{"pages":`, 400, "message 2 of the request stream: not valid JSON"},
+		{"unknown field", `{"pages":1}` + "\n" + `{"pagez":2}`, 400, "pagez"},
+	}
+	for _, tt := range tests {
+		res := do(g, "POST", library+"Upload", tt.body, "Content-Type", "application/x-ndjson")
+		if got := text(t, res); res.StatusCode != tt.code || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %d %s, want %d %s", tt.name, res.StatusCode, got, tt.code, tt.want)
+		}
+	}
+	res := do(g, "POST", library+"Upload", string(bytes.Repeat([]byte(" "), 5<<20))+"{}", "Content-Type", "application/x-ndjson")
+	if res.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("message above the limit: %d, want 413", res.StatusCode)
+	}
+}
+
+// A backend that answers before its caller has finished sending must not hang.
+func TestBackendEndsFirst(t *testing.T) {
+	b := &backend{snapshot: librarySnapshot(t)}
+	b.handle = map[string]grpc.StreamHandler{library + "Upload": func(any, grpc.ServerStream) error { return status.Error(codes.ResourceExhausted, "full") }}
+	srv := startServer(t, b, serverOptions{})
+	body, in := io.Pipe()
+	defer in.Close()
+	res := srv.open(t.Context(), "POST", library+"Upload", body, "Content-Type", "application/x-ndjson")
+	if res.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("%d, want 429", res.StatusCode)
+	}
+}
