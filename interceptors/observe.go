@@ -137,14 +137,17 @@ func level(c *call.Call, code codes.Code) slog.Level {
 	return slog.LevelInfo
 }
 
-// traceID returns the trace id of the caller's W3C traceparent, else the call's ID, which is one too.
+// traceID returns the trace id of the caller's W3C traceparent, else the call's ID if that can be one, else a new one.
 func traceID(c *call.Call) string {
 	if vs := c.Forward["traceparent"]; len(vs) == 1 {
 		if id, ok := parseTraceparent(vs[0]); ok {
 			return id
 		}
 	}
-	return c.ID
+	if len(c.ID) == 32 && hexadecimal(c.ID) && !zero(c.ID) {
+		return c.ID
+	}
+	return call.NewID()
 }
 
 // parseTraceparent returns the trace id of a header of the form version-traceid-parentid-flags (W3C Trace Context, section 3.2).

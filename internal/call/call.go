@@ -24,6 +24,8 @@ const (
 	GRPC Door = "grpc"
 	MCP  Door = "mcp"
 	HTTP Door = "http"
+	// CLI is `toolway tools call`: no door to the outside, but the same chain.
+	CLI Door = "cli"
 )
 
 // Call is the one record of a call that all interceptors share: a door fills it before the chain, inner interceptors add to it, and outer
@@ -60,11 +62,12 @@ type base interface {
 
 // New returns a call of m that came in now, with an ID of 32 hex digits that is also a valid W3C trace id.
 func New(m *catalog.Method, door Door) *Call {
-	return &Call{ID: newID(), Method: m, Door: door, Start: time.Now()}
+	return &Call{ID: NewID(), Method: m, Door: door, Start: time.Now()}
 }
 
-// newID draws from the runtime's ChaCha8 generator, which the operating system seeds: unique without a system call for each call.
-func newID() string {
+// NewID returns 32 random hex digits. They come from the runtime's ChaCha8 generator, which the operating system seeds: unique without a
+// system call for each call.
+func NewID() string {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], rand.Uint64()|1) // an all-zero trace id is invalid
 	binary.BigEndian.PutUint64(raw[8:], rand.Uint64())

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -129,6 +130,9 @@ func newMesh(t testing.TB, o meshOptions) *mesh {
 		t.Cleanup(func() { _ = m.conn.Close() })
 	}
 	router := backend.New(func(string) *dial.Conn { return m.conn }, o.locals)
+	if o.defaults.Logger == nil {
+		o.defaults.Logger = slog.New(slog.DiscardHandler)
+	}
 	o.proxy.Catalog = o.catalog
 	o.proxy.Handler = interceptors.Chain(router.Handle, append(interceptors.Default(o.defaults), o.chain...)...)
 	o.proxy.Options = append(o.proxy.Options, experimental.BufferPool(poison{}))
@@ -149,4 +153,3 @@ func startBackend(t testing.TB, impl testpb.TestServiceServer, opts ...grpc.Serv
 	testpb.RegisterTestServiceServer(s, impl)
 	return listen(t, s, s.Stop)
 }
-
