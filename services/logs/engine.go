@@ -21,9 +21,12 @@ type Engine interface {
 	// entries whose time is not before since.
 	Origin(since time.Time) Position
 
+	// Check returns an [*OutOfRangeError] for a position after which entries may be gone, or that is of another store.
+	Check(after Position) error
+
 	// Follow waits until there may be entries after the position, and returns the first of them, at most limit, in the
 	// order in which followers see them, each with its own position. next is where to go on, after an error too; it
-	// moves even when none matched. A position that the engine cannot serve any more is an [*OutOfRangeError].
+	// moves even when none matched.
 	Follow(ctx context.Context, filter string, after Position, limit int) (found []Followed, next Position, err error)
 
 	// Retention is how long entries are kept by their time; 0 means not known.

@@ -211,6 +211,20 @@ func (e *Embedded) Origin(since time.Time) Position {
 	return Position{Store: e.id, Time: since.UnixNano()}
 }
 
+// Check implements [Engine].
+func (e *Embedded) Check(after Position) error {
+	e.mu.Lock()
+	last := e.last
+	e.mu.Unlock()
+	retained := uint64(time.Now().Add(-e.options.Retention).UnixMicro())
+	backfill := after.Sequence == 0 && after.Time != 0
+	if after.Store == e.id && after.Sequence <= last && (backfill || after.Sequence >= retained) {
+		return nil
+	}
+	// A minute of margin, so that the position that is offered still works when it is used.
+	return &OutOfRangeError{Oldest: Position{Store: e.id, Sequence: retained + uint64(time.Minute.Microseconds())}}
+}
+
 // Follow implements [Engine]. The order is that of arrival, whatever the entries' times are.
 func (e *Embedded) Follow(ctx context.Context, filter string, after Position, limit int) ([]Followed, Position, error) {
 	ctx, leave, err := e.gate.enter(ctx)
@@ -218,16 +232,12 @@ func (e *Embedded) Follow(ctx context.Context, filter string, after Position, li
 		return nil, after, err
 	}
 	defer leave()
-	oldest := time.Now().Add(-e.options.Retention)
-	if err := e.check(after, oldest); err != nil {
-		return nil, after, err
-	}
 	if err := e.await(ctx, after.Sequence); err != nil {
 		return nil, after, err
 	}
 	until := e.settle()
 	from, to := e.span(after.Sequence)
-	from = max(from, after.Time, oldest.UnixNano())
+	from = max(from, after.Time, time.Now().Add(-e.options.Retention).UnixNano())
 	query := fmt.Sprintf("(%s) %s:>%d %s:<=%d | sort by (%s) limit %d",
 		filter, fieldSequence, after.Sequence, fieldSequence, until, fieldSequence, limit+1)
 	found, more, err := e.run(ctx, query, time.Now(), from, to, limit, maxFollowBytes)
@@ -244,20 +254,6 @@ func (e *Embedded) Follow(ctx context.Context, filter string, after Position, li
 		next = followed[len(followed)-1].Position
 	}
 	return followed, next, nil
-}
-
-// check refuses a position of another store, and one after which entries may have been dropped since.
-func (e *Embedded) check(p Position, oldest time.Time) error {
-	e.mu.Lock()
-	last := e.last
-	e.mu.Unlock()
-	retained := uint64(oldest.UnixMicro())
-	backfill := p.Sequence == 0 && p.Time != 0
-	if p.Store == e.id && p.Sequence <= last && (backfill || p.Sequence >= retained) {
-		return nil
-	}
-	// A minute of margin, so that the position that is offered still works when it is used.
-	return &OutOfRangeError{Oldest: Position{Store: e.id, Sequence: retained + uint64(time.Minute.Microseconds())}}
 }
 
 // await returns when there are entries after seq.

@@ -185,6 +185,15 @@ func before(t time.Time) Position {
 	return Position{Time: t.UnixNano() - 1, Sequence: math.MaxUint64, Hash: math.MaxUint64}
 }
 
+// Check implements [Engine]. Where the retention is not known, every position of a server's is good.
+func (v *VictoriaLogs) Check(after Position) error {
+	r := v.options.Retention
+	if after.Store == 0 && (r == 0 || after.Time >= time.Now().Add(-r).UnixNano()) {
+		return nil
+	}
+	return &OutOfRangeError{Oldest: before(time.Now().Add(time.Minute - cmp.Or(r, DefaultRetention)))}
+}
+
 // Follow implements [Engine]. The order is that of time, since entries need not have come through this service.
 func (v *VictoriaLogs) Follow(ctx context.Context, filter string, after Position, limit int) ([]Followed, Position, error) {
 	ctx, leave, err := v.gate.enter(ctx)
@@ -192,12 +201,6 @@ func (v *VictoriaLogs) Follow(ctx context.Context, filter string, after Position
 		return nil, after, err
 	}
 	defer leave()
-	if r := v.options.Retention; after.Store != 0 || r > 0 && after.Time < time.Now().Add(-r).UnixNano() {
-		if r == 0 {
-			r = DefaultRetention
-		}
-		return nil, after, &OutOfRangeError{Oldest: before(time.Now().Add(time.Minute - r))}
-	}
 	for {
 		settled := time.Now().Add(-v.options.Settle)
 		if time.Unix(0, after.Time).Before(settled) {

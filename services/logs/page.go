@@ -47,7 +47,7 @@ func page(ctx context.Context, engine selector, s Selection, after *key) (entrie
 		}
 	}
 	if len(entries) <= s.Limit && s.Start.Before(s.End) {
-		found, cut, err := engine.Select(ctx, s)
+		found, cut, err := nearest(ctx, engine, s)
 		if err != nil {
 			return nil, false, err
 		}
@@ -72,6 +72,46 @@ func page(ctx context.Context, engine selector, s Selection, after *key) (entrie
 		n++
 	}
 	return entries[:n], more || n < len(entries), nil
+}
+
+// The windows in which a selection is tried: a page seldom needs the whole range, and the engine reads what it is asked for.
+const (
+	firstWindow  = time.Minute
+	windowGrowth = 8
+)
+
+// nearest is Select, but looks at the near end of the range first.
+func nearest(ctx context.Context, engine selector, s Selection) (entries []Entry, more bool, err error) {
+	for window, bytes := firstWindow, 0; ; window *= windowGrowth {
+		part := s
+		whole := s.End.Sub(s.Start) <= window
+		switch {
+		case whole:
+		case s.NewestFirst:
+			part.Start = s.End.Add(-window)
+			s.End = part.Start
+		default:
+			part.End = s.Start.Add(window)
+			s.Start = part.End
+		}
+		// A full page still asks for one entry more, to tell whether there is one.
+		room := s.Limit - len(entries)
+		part.Limit, part.MaxBytes = max(room, 1), max(s.MaxBytes-bytes, 1)
+		found, cut, err := engine.Select(ctx, part)
+		if err != nil {
+			return nil, false, err
+		}
+		if room == 0 && len(found) > 0 {
+			return entries, true, nil
+		}
+		entries = append(entries, found...)
+		if cut || whole {
+			return entries, cut, nil
+		}
+		for _, entry := range found {
+			bytes += entry.size()
+		}
+	}
 }
 
 // ties returns every entry of s with exactly this time.

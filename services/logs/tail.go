@@ -11,8 +11,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// tailBatch is how many entries a tail asks of the engine at once. Nothing more is held for a slow caller: Send waits.
-const tailBatch = 256
+// tailBatch is how many entries a tail asks of the engine at once, within [maxFollowBytes]. Nothing more is held for a slow
+// caller: Send waits.
+const tailBatch = 4096
 
 // errDraining ends tails when the server is about to stop.
 var errDraining = fmt.Errorf("server is stopping: %w", ErrClosed)
@@ -21,6 +22,13 @@ var errDraining = fmt.Errorf("server is stopping: %w", ErrClosed)
 func (s *Server) TailLogs(req *logsv1.TailLogsRequest, stream grpc.ServerStreamingServer[logsv1.TailLogsResponse]) error {
 	filter, at, err := s.origin(req, time.Now())
 	if err != nil {
+		return err
+	}
+	if err := s.engine.Check(at); err != nil {
+		return statusOf(stream.Context(), s.options.Logger, err)
+	}
+	// What can be refused is; from here on the caller knows that the stream stands, though nothing may happen for long.
+	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())

@@ -637,14 +637,17 @@ const file_agentops_logs_v1_logs_proto_rawDesc = "" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ORDER_NEWEST_FIRST\x10\x01\x12\x16\n" +
-	"\x12ORDER_OLDEST_FIRST\x10\x022\x91\x03\n" +
+	"\x12ORDER_OLDEST_FIRST\x10\x022\xbf\x03\n" +
 	"\n" +
-	"LogService\x12\x88\x01\n" +
+	"LogService\x12\x9d\x01\n" +
 	"\n" +
-	"SearchLogs\x12#.agentops.logs.v1.SearchLogsRequest\x1a$.agentops.logs.v1.SearchLogsResponse\"/҅\x19\x11\x12\vSearch logs \x018\x00\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/logs:search\x90\x02\x01\x12\x82\x01\n" +
-	"\bTailLogs\x12!.agentops.logs.v1.TailLogsRequest\x1a\".agentops.logs.v1.TailLogsResponse\"-҅\x19\x11\x12\vFollow logs \x018\x00\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/logs:tail\x90\x02\x010\x01\x12s\n" +
+	"SearchLogs\x12#.agentops.logs.v1.SearchLogsRequest\x1a$.agentops.logs.v1.SearchLogsResponse\"D҅\x19&\n" +
+	"\vlogs_search\x12\vSearch logs \x018\x00B\x02\b\x1eJ\x02\b<\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/logs:search\x90\x02\x01\x12\x8d\x01\n" +
+	"\bTailLogs\x12!.agentops.logs.v1.TailLogsRequest\x1a\".agentops.logs.v1.TailLogsResponse\"8҅\x19\x1c\n" +
+	"\tlogs_tail\x12\vFollow logs \x018\x00\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/logs:tail\x90\x02\x010\x01\x12\x80\x01\n" +
 	"\n" +
-	"IngestLogs\x12#.agentops.logs.v1.IngestLogsRequest\x1a$.agentops.logs.v1.IngestLogsResponse\"\x18҅\x19\x14\x12\n" +
+	"IngestLogs\x12#.agentops.logs.v1.IngestLogsRequest\x1a$.agentops.logs.v1.IngestLogsResponse\"%҅\x19!\n" +
+	"\vlogs_ingest\x12\n" +
 	"Store logs \x00(\x000\x008\x00(\x01B\xbb\x01\n" +
 	"\x14com.agentops.logs.v1B\tLogsProtoP\x01Z6github.com/toolway/toolway/gen/agentops/logs/v1;logsv1\xa2\x02\x03ALX\xaa\x02\x10Agentops.Logs.V1\xca\x02\x10Agentops\\Logs\\V1\xe2\x02\x1cAgentops\\Logs\\V1\\GPBMetadata\xea\x02\x12Agentops::Logs::V1b\x06proto3"
 

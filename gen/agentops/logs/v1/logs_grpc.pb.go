@@ -44,14 +44,15 @@ type LogServiceClient interface {
 	// page_size outside 0 to 1000, a page_token of another request. UNAVAILABLE means that the store is closed or out of reach:
 	// try again after the delay in RetryInfo.
 	SearchLogs(ctx context.Context, in *SearchLogsRequest, opts ...grpc.CallOption) (*SearchLogsResponse, error)
-	// Follows log entries as they arrive, oldest first, until the caller stops or max_entries have been sent.
+	// Follows log entries as they arrive, until the caller stops or max_entries have been sent.
 	//
-	// Every message carries a cursor. A call with the cursor of the last message kept continues right after it: entries that are
-	// ingested in time order are neither lost nor sent twice. An entry that arrives with a time older than what was already sent
-	// is not sent; SearchLogs finds it. When the stream breaks, the status says in an ErrorInfo detail (metadata key "cursor")
-	// where to go on.
+	// Every message carries a cursor. A call with the cursor of the last message kept continues right after it: no entry is lost
+	// and none is sent twice. When the stream breaks, the status says in an ErrorInfo detail (metadata key "cursor") where to go on.
+	// The order is that of arrival. Where a VictoriaLogs server holds the entries it is that of their time, some seconds late, and
+	// an entry that takes longer than that to arrive is not sent; SearchLogs finds it.
 	//
-	// OUT_OF_RANGE means that the cursor is older than the retention; metadata key "oldest_cursor" is the oldest one that works.
+	// OUT_OF_RANGE means that entries after the cursor may be gone: it is older than the retention, or of a store that was
+	// replaced. The metadata key "oldest_cursor" of the ErrorInfo detail is the oldest one that works.
 	TailLogs(ctx context.Context, in *TailLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TailLogsResponse], error)
 	// Stores log entries that the caller streams, and answers with how many were accepted.
 	//
@@ -126,14 +127,15 @@ type LogServiceServer interface {
 	// page_size outside 0 to 1000, a page_token of another request. UNAVAILABLE means that the store is closed or out of reach:
 	// try again after the delay in RetryInfo.
 	SearchLogs(context.Context, *SearchLogsRequest) (*SearchLogsResponse, error)
-	// Follows log entries as they arrive, oldest first, until the caller stops or max_entries have been sent.
+	// Follows log entries as they arrive, until the caller stops or max_entries have been sent.
 	//
-	// Every message carries a cursor. A call with the cursor of the last message kept continues right after it: entries that are
-	// ingested in time order are neither lost nor sent twice. An entry that arrives with a time older than what was already sent
-	// is not sent; SearchLogs finds it. When the stream breaks, the status says in an ErrorInfo detail (metadata key "cursor")
-	// where to go on.
+	// Every message carries a cursor. A call with the cursor of the last message kept continues right after it: no entry is lost
+	// and none is sent twice. When the stream breaks, the status says in an ErrorInfo detail (metadata key "cursor") where to go on.
+	// The order is that of arrival. Where a VictoriaLogs server holds the entries it is that of their time, some seconds late, and
+	// an entry that takes longer than that to arrive is not sent; SearchLogs finds it.
 	//
-	// OUT_OF_RANGE means that the cursor is older than the retention; metadata key "oldest_cursor" is the oldest one that works.
+	// OUT_OF_RANGE means that entries after the cursor may be gone: it is older than the retention, or of a store that was
+	// replaced. The metadata key "oldest_cursor" of the ErrorInfo detail is the oldest one that works.
 	TailLogs(*TailLogsRequest, grpc.ServerStreamingServer[TailLogsResponse]) error
 	// Stores log entries that the caller streams, and answers with how many were accepted.
 	//

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/status"
+)
+
+const patience = 30 * time.Second
+
+// serve runs the program until the test ends, and returns a connection to it and what stops it.
+func serve(t *testing.T, stdin io.Reader, args ...string) (*grpc.ClientConn, func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	stderr, output := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := run(ctx, append([]string{"--addr", "127.0.0.1:0"}, args...), stdin, output)
+		_ = output.CloseWithError(io.EOF)
+		done <- err
+	}()
+	stop := func() error {
+		cancel()
+		select {
+		case err := <-done:
+			done <- err
+			return err
+		case <-time.After(patience):
+			return errors.New("does not stop")
+		}
+	}
+	addr := make(chan string, 1)
+	go func() {
+		var text strings.Builder
+		buffer := make([]byte, 4096)
+		for {
+			n, err := stderr.Read(buffer)
+			text.Write(buffer[:n])
+			if m := regexp.MustCompile(`msg=serving addr=(\S+)\n`).FindStringSubmatch(text.String()); m != nil {
+				select {
+				case addr <- m[1]:
+				default:
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case a := <-addr:
+		conn, err := grpc.NewClient(a, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = conn.Close()
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return conn, stop
+	case err := <-done:
+		t.Fatalf("ended before it served: %v", err)
+	case <-time.After(patience):
+		t.Fatal("does not serve")
+	}
+	return nil, nil
+}
+
+func TestServes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "app.log")
+	if err := os.WriteFile(file, []byte(`{"level":"INFO","msg":"from a file"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn, stop := serve(t, strings.NewReader("from standard input\n"), "--ingest-stdin", "--ingest-file", file, "--ingest-service", "demo")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+
+	for _, service := range []string{"", "agentops.logs.v1.LogService"} {
+		resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q = %v, %v; want SERVING", service, resp, err)
+		}
+	}
+	reflected(t, ctx, conn)
+
+	var got []string
+	for ctx.Err() == nil && len(got) < 2 {
+		resp, err := logsv1.NewLogServiceClient(conn).SearchLogs(ctx, &logsv1.SearchLogsRequest{Query: "service:demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = got[:0]
+		for _, e := range resp.Entries {
+			got = append(got, e.Message)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"from a file", "from standard input"}; !slices.Equal(got, want) {
+		t.Errorf("entries = %q, want %q", got, want)
+	}
+
+	stream, err := logsv1.NewLogServiceClient(conn).TailLogs(ctx, &logsv1.TailLogsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("stop = %v, want nil", err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("tail after the stop = %v, want UNAVAILABLE", err)
+	}
+}
+
+func reflected(t *testing.T, ctx context.Context, conn *grpc.ClientConn) {
+	t.Helper()
+	v1, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v1.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "agentops.logs.v1.LogService"}}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := v1.Recv(); err != nil || len(resp.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("reflection v1 = %v, %v; want the contract", resp, err)
+	}
+	_ = v1.CloseSend()
+	v1alpha, err := reflectionv1alpha.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha.Send(&reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := v1alpha.Recv(); err != nil || len(resp.GetListServicesResponse().GetService()) == 0 {
+		t.Errorf("reflection v1alpha = %v, %v; want services", resp, err)
+	}
+	_ = v1alpha.CloseSend()
+}
+
+func TestRefusesCommandLine(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"serve"}, `unexpected argument "serve"`},
+		{[]string{"--data", "x", "--victorialogs-url", "http://x"}, "exclude each other"},
+		{[]string{"--retention", "1h"}, "less than 24h"},
+		{[]string{"--victorialogs-url", "x:9428"}, "use one like http://"},
+		{[]string{"--addr", "nowhere"}, "choose another address with --addr"},
+		{[]string{"--unknown"}, "unknown"},
+	}
+	for _, test := range tests {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			err := run(t.Context(), test.args, nil, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("run(%q) = %v, want an error with %q", test.args, err, test.want)
+			}
+		})
+	}
+	if err := run(t.Context(), []string{"--help"}, nil, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("run(--help) = %v, want %v", err, flag.ErrHelp)
+	}
+}
