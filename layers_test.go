@@ -83,6 +83,11 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// inits are the init functions that there must be, with the reason.
+var inits = map[string]string{
+	"internal/dial/health.go": "grpc-go takes a balancing policy only through its registry, which may only be written while the program initialises",
+}
+
 func TestPackagesKeepNoInit(t *testing.T) {
 	for _, files := range packages(t) {
 		for file := range files {
@@ -93,7 +98,7 @@ func TestPackagesKeepNoInit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.Contains(string(src), "\nfunc init() {") {
+			if strings.Contains(string(src), "\nfunc init() {") && inits[filepath.ToSlash(file)] == "" {
 				t.Errorf("%s has an init function: nothing registers itself; construct it where it is needed", file)
 			}
 		}

@@ -88,6 +88,19 @@ const (
 	Down
 )
 
+// String returns "up", "flapping" or "down".
+func (s State) String() string {
+	switch s {
+	case Up:
+		return "up"
+	case Flapping:
+		return "flapping"
+	case Down:
+		return "down"
+	}
+	return fmt.Sprintf("State(%d)", int(s))
+}
+
 // Backend is one named thing that answers calls.
 type Backend struct {
 	// Name is unique in a snapshot.

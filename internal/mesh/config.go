@@ -50,7 +50,7 @@ type Backend struct {
 	TLS *TLS `yaml:"tls"`
 	// Services, if not empty, are the full names of the services that this backend may bring.
 	Services []string `yaml:"services"`
-	// ToolPrefix is put before the backend's tool names.
+	// ToolPrefix is put before the backend's tool names, with an underscore between.
 	ToolPrefix string `yaml:"tool_prefix"`
 	// MaxMessageBytes bounds one message from the backend. Default 64 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
@@ -276,6 +276,9 @@ func (c *Config) Normalise() error {
 		if !backendName.MatchString(b.Name) {
 			return fmt.Errorf("backend name %q: want lower-case letters, digits and dashes, at most 63", b.Name)
 		}
+		if b.Name == own {
+			return fmt.Errorf("backend name %q is the mesh's own: choose another", own)
+		}
 		if seen[b.Name] {
 			return fmt.Errorf("two backends are named %q: rename one, or list its address under targets of the other", b.Name)
 		}
@@ -400,18 +403,25 @@ func (c *Config) AddBackend(b Backend) error {
 	return nil
 }
 
-// AddDescriptors adds a --descriptors value: NAME=FILE, or FILE when there is at most one backend.
+// AddDescriptors adds a --descriptors value: NAME=FILE, or FILE, which belongs to the one backend that has targets, or is a backend of its
+// own, named after the file, where none has.
 func (c *Config) AddDescriptors(v string) error {
 	name, file, ok := strings.Cut(v, "=")
 	if !ok || !backendName.MatchString(name) {
 		file = v
-		switch len(c.Backends) {
+		var servers []string
+		for _, b := range c.Backends {
+			if len(b.Targets) > 0 {
+				servers = append(servers, b.Name)
+			}
+		}
+		switch len(servers) {
 		case 0:
-			name = strings.Trim(unsafeInName.ReplaceAllString(strings.ToLower(strings.TrimSuffix(filepath.Base(v), filepath.Ext(v))), "-"), "-")
+			name = NameOf(strings.TrimSuffix(filepath.Base(v), filepath.Ext(v)))
 		case 1:
-			name = c.Backends[0].Name
+			name = servers[0]
 		default:
-			return fmt.Errorf("--descriptors %q: there are %d backends; say whose it is, as NAME=FILE", v, len(c.Backends))
+			return fmt.Errorf("--descriptors %q: there are %d backends; say whose it is, as NAME=FILE", v, len(servers))
 		}
 	}
 	for i := range c.Backends {

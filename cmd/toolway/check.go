@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/mesh"
+	"github.com/toolway/toolway/internal/toolschema"
+)
+
+func checkCommand() *cobra.Command {
+	var (
+		f      sourceFlags
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "check [FILE...]",
+		Short: "Say whether contracts are fit to be tools",
+		Long: `Check descriptor sets, buf images or live servers: missing comments, names that had to be cut, clashes, writes that say nothing about
+themselves, schemas that some model API refuses, and everything that had to be left out.
+
+Exit code 0: fit. 1: findings. 2: something could not be read.`,
+		Example: "  toolway check shop.binpb\n  toolway check --json --backend 127.0.0.1:50051",
+		RunE: func(cmd *cobra.Command, files []string) error {
+			report, err := check(cmd, &f, files)
+			if asJSON {
+				if err != nil {
+					report.Error = err.Error()
+				}
+				if err := printJSON(cmd.OutOrStdout(), report); err != nil {
+					return err
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if !asJSON {
+				printReport(cmd.OutOrStdout(), report)
+			}
+			if !report.Fit {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, in every case")
+	return cmd
+}
+
+// checkReport is what check prints; its JSON form is stable. Error is set when something could not be read.
+type checkReport struct {
+	catalog.Report
+	Error string `json:"error,omitempty"`
+}
+
+func check(cmd *cobra.Command, f *sourceFlags, files []string) (checkReport, error) {
+	none := checkReport{Report: catalog.Report{Findings: []catalog.Finding{}}}
+	for i, file := range files {
+		// Each file is a contract of its own, whatever else is checked with it.
+		f.descriptors = append(f.descriptors, fmt.Sprintf("%s=%s", uniqueName(file, files[:i]), file))
+	}
+	if len(f.descriptors) == 0 && len(f.backends) == 0 && f.config == "" {
+		return none, errors.New("nothing to check: name a descriptor file, or a server with --backend")
+	}
+	m, err := openMesh(cmd.Context(), f, 15*time.Second)
+	if err != nil {
+		return none, err
+	}
+	defer m.Close()
+	s := m.Catalog().Snapshot()
+	report := checkReport{Report: catalog.Check(s, schemaProblems)}
+	for _, b := range s.Backends() {
+		if b.State != catalog.Up && b.Files == nil {
+			return report, fmt.Errorf("backend %q could not be read: see the findings", b.Name)
+		}
+	}
+	return report, nil
+}
+
+// uniqueName names a file's backend after the file; earlier files of the same name push it on.
+func uniqueName(file string, earlier []string) string {
+	name := mesh.NameOf(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)))
+	for i, e := range earlier {
+		if filepath.Base(e) == filepath.Base(file) {
+			return fmt.Sprintf("%.55s-%d", name, i+2)
+		}
+	}
+	return name
+}
+
+// schemaProblems finds what model APIs would refuse in a method's schemas.
+func schemaProblems(m *catalog.Method) []catalog.Finding {
+	var out []catalog.Finding
+	if m.Tool.Name == "" {
+		return nil
+	}
+	for d, schema := range map[toolschema.Direction][]byte{toolschema.Input: m.InputSchema(toolschema.Portable), toolschema.Output: m.OutputSchema(toolschema.Portable)} {
+		for _, p := range toolschema.Problems(schema, toolschema.Portable, d) {
+			out = append(out, catalog.Finding{Code: "schema-problem", Severity: catalog.SeverityWarning, Subject: m.Tool.Name, Message: p})
+		}
+	}
+	return out
+}
+
+func printReport(w io.Writer, r checkReport) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s: %s: %s: %s\n", f.Severity, f.Backend, f.Code, f.Message)
+	}
+	t := r.Totals
+	fmt.Fprintf(w, "%d services, %d methods, %d tools, %d routes; %d of %d request fields have comments; %d findings\n",
+		t.Services, t.Methods, t.Tools, t.Routes, t.Fields-t.FieldsWithoutComment, t.Fields, len(r.Findings))
+}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/mesh"
+	"github.com/toolway/toolway/internal/nearmiss"
+	"github.com/toolway/toolway/internal/toolschema"
+)
+
+func toolsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tools",
+		Short: "List, show and call tools",
+		Long:  "List, show and call tools of a gRPC server, a descriptor file, or a running mesh (--backend 127.0.0.1:7070, the default).",
+	}
+	cmd.AddCommand(toolsListCommand(), toolsShowCommand(), toolsCallCommand())
+	return cmd
+}
+
+// openMesh opens the mesh that the flags describe, without listeners, and waits until its catalog is complete or wait has passed.
+// Without any source it stands before the mesh that runs on this machine.
+func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Mesh, error) {
+	c, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Backends) == 0 {
+		b, err := mesh.ParseBackend("mesh=127.0.0.1:7070")
+		if err != nil {
+			return nil, err
+		}
+		c.Backends = append(c.Backends, b)
+	}
+	log := slog.New(slog.DiscardHandler) // findings are told by the command itself
+	if c.Log.Level != "" {
+		if log, err = logger(c.Log); err != nil {
+			return nil, err
+		}
+	}
+	m, err := mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion()})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := m.Ready(ctx); err != nil {
+		log.Warn("catalog is not complete", slog.Any("error", err))
+	}
+	return m, nil
+}
+
+func toolsListCommand() *cobra.Command {
+	var (
+		f      sourceFlags
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List tools",
+		Example: "  toolway tools list --backend 127.0.0.1:50051\n  toolway tools list --descriptors etcd.binpb",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := openMesh(cmd.Context(), &f, 10*time.Second)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			s := m.Catalog().Snapshot()
+			warn(s)
+			if asJSON {
+				tools := make([]json.RawMessage, 0, len(s.Tools()))
+				for _, t := range s.Tools() {
+					tools = append(tools, toolJSON(t, toolschema.Portable))
+				}
+				return printJSON(cmd.OutOrStdout(), map[string]any{"tools": tools})
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "TOOL\tKIND\tHINTS\tMETHOD\tBACKEND")
+			for _, t := range s.Tools() {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Tool.Name, kindWord(t.Kind()), strings.Join(hintWords(t.Tool.Hints), ","), strings.TrimPrefix(t.FullMethod, "/"), t.Backend.Name)
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			if len(s.Tools()) == 0 {
+				return errors.New("no tools: see the findings above, or ask for them with toolway check")
+			}
+			return nil
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print tools as MCP's tools/list has them")
+	return cmd
+}
+
+func toolsShowCommand() *cobra.Command {
+	var (
+		f       sourceFlags
+		asJSON  bool
+		profile string
+	)
+	cmd := &cobra.Command{
+		Use:   "show TOOL|METHOD",
+		Short: "Show one tool as an agent sees it",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, ok := map[string]toolschema.Profile{"portable": toolschema.Portable, "full": toolschema.Full, "strict": toolschema.Strict}[profile]
+			if !ok {
+				return fmt.Errorf("profile %q: want portable, full or strict", profile)
+			}
+			m, err := openMesh(cmd.Context(), &f, 10*time.Second)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			t, err := findTool(m.Catalog().Snapshot(), args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), toolJSON(t, p))
+			}
+			return showTool(cmd.OutOrStdout(), t, p)
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the tool as MCP's tools/list has it")
+	cmd.Flags().StringVar(&profile, "profile", "portable", "schema `PROFILE`: portable, full or strict")
+	return cmd
+}
+
+func toolsCallCommand() *cobra.Command {
+	var (
+		f       sourceFlags
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:     "call TOOL|METHOD [JSON|@FILE|-]",
+		Short:   "Call one tool and print its replies, one JSON line each",
+		Long:    "Call one tool with JSON arguments (default {}); @FILE reads them from a file, - from standard input.\nReplies are printed as they come, one JSON object a line. A status other than OK is told on standard error; the exit code is 1.",
+		Example: "  toolway tools call --backend 127.0.0.1:50051 greeter_say_hello '{\"name\":\"you\"}'",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := []byte("{}")
+			if len(args) == 2 {
+				var err error
+				if body, err = readArgument(args[1], cmd.InOrStdin()); err != nil {
+					return err
+				}
+			}
+			m, err := openMesh(cmd.Context(), &f, 10*time.Second)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			t, err := findTool(m.Catalog().Snapshot(), args[0])
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			err = m.Invoke(ctx, t, body, func(reply []byte) error {
+				_, err := cmd.OutOrStdout().Write(append(reply, '\n'))
+				return err
+			})
+			if err == nil {
+				return nil
+			}
+			st := status.Convert(err)
+			fmt.Fprintf(os.Stderr, "toolway: %s: %s\n", st.Code(), st.Message())
+			for _, d := range st.Details() {
+				fmt.Fprintf(os.Stderr, "  %v\n", d)
+			}
+			return exitCode(1)
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "deadline of the call (default: the method's)")
+	return cmd
+}
+
+func readArgument(arg string, stdin io.Reader) ([]byte, error) {
+	switch {
+	case arg == "-":
+		return io.ReadAll(stdin)
+	case strings.HasPrefix(arg, "@"):
+		return os.ReadFile(arg[1:])
+	}
+	return []byte(arg), nil
+}
+
+// findTool takes a tool name, a full method or pkg.Service.Method.
+func findTool(s *catalog.Snapshot, name string) (*catalog.Method, error) {
+	if t := s.Tool(name); t != nil {
+		return t, nil
+	}
+	full := "/" + strings.TrimPrefix(name, "/")
+	if m := s.Method(full); m != nil {
+		return m, nil
+	}
+	if i := strings.LastIndex(full, "."); i > 0 {
+		if m := s.Method(full[:i] + "/" + full[i+1:]); m != nil {
+			return m, nil
+		}
+	}
+	warn(s)
+	if near := nearmiss.Find(name, func(yield func(string) bool) {
+		for _, t := range s.Tools() {
+			if !yield(t.Tool.Name) {
+				return
+			}
+		}
+	}); near != "" {
+		return nil, fmt.Errorf("no tool %q; did you mean %q?", name, near)
+	}
+	return nil, fmt.Errorf("no tool %q among %d; toolway tools list shows them", name, len(s.Tools()))
+}
+
+// warn tells the errors among the findings on standard error, so that an empty list explains itself.
+func warn(s *catalog.Snapshot) {
+	for _, f := range s.Findings() {
+		if f.Severity == "error" {
+			fmt.Fprintf(os.Stderr, "toolway: %s: %s\n", f.Backend, f.Message)
+		}
+	}
+}
+
+// toolJSON is the tool as tools/list has it.
+func toolJSON(m *catalog.Method, p toolschema.Profile) json.RawMessage {
+	h := m.Tool.Hints
+	b, err := json.Marshal(struct {
+		Name         string          `json:"name"`
+		Title        string          `json:"title"`
+		Description  string          `json:"description"`
+		InputSchema  json.RawMessage `json:"inputSchema"`
+		OutputSchema json.RawMessage `json:"outputSchema"`
+		Annotations  map[string]bool `json:"annotations"`
+	}{m.Tool.Name, m.Tool.Title, m.Tool.Description, m.InputSchema(p), m.OutputSchema(p),
+		map[string]bool{"readOnlyHint": h.ReadOnly, "destructiveHint": h.Destructive, "idempotentHint": h.Idempotent, "openWorldHint": h.OpenWorld}})
+	if err != nil {
+		return json.RawMessage(fmt.Sprintf(`{"name":%q,"error":%q}`, m.Tool.Name, err))
+	}
+	return b
+}
+
+func showTool(w io.Writer, m *catalog.Method, p toolschema.Profile) error {
+	name := m.Tool.Name
+	if name == "" {
+		name = "(no tool)"
+	}
+	fmt.Fprintf(w, "%s  %s\n", name, m.Tool.Title)
+	fmt.Fprintf(w, "\n%s\n\n", m.Tool.Description)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintf(t, "method\t%s\n", strings.TrimPrefix(m.FullMethod, "/"))
+	fmt.Fprintf(t, "kind\t%s\n", kindWord(m.Kind()))
+	fmt.Fprintf(t, "backend\t%s (%s)\n", m.Backend.Name, m.Backend.State)
+	fmt.Fprintf(t, "hints\t%s\n", strings.Join(hintWords(m.Tool.Hints), ", "))
+	for _, b := range m.Bindings {
+		fmt.Fprintf(t, "route\t%s %s", b.Verb, b.Template)
+		if b.Body != "" {
+			fmt.Fprintf(t, "  body %s", b.Body)
+		}
+		if b.ResponseBody != "" {
+			fmt.Fprintf(t, "  response_body %s", b.ResponseBody)
+		}
+		fmt.Fprintln(t)
+	}
+	fmt.Fprintf(t, "route\tPOST %s\n", m.FullMethod)
+	if m.Timeout > 0 {
+		fmt.Fprintf(t, "timeout\t%s\n", m.Timeout)
+	}
+	if m.MaxTimeout > 0 {
+		fmt.Fprintf(t, "timeout cap\t%s\n", m.MaxTimeout)
+	}
+	if m.Deprecated {
+		fmt.Fprintf(t, "deprecated\tyes\n")
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\ninput schema")
+	if err := printJSON(w, json.RawMessage(m.InputSchema(p))); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\noutput schema")
+	return printJSON(w, json.RawMessage(m.OutputSchema(p)))
+}
+
+func printJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func kindWord(k catalog.Kind) string {
+	switch {
+	case k.Client && k.Server:
+		return "bidi"
+	case k.Client:
+		return "client stream"
+	case k.Server:
+		return "server stream"
+	}
+	return "unary"
+}
+
+func hintWords(h catalog.Hints) []string {
+	out := []string{"writes"}
+	if h.ReadOnly {
+		out[0] = "read-only"
+	}
+	if h.Destructive {
+		out = append(out, "destructive")
+	}
+	if h.Idempotent {
+		out = append(out, "idempotent")
+	}
+	if h.OpenWorld {
+		out = append(out, "open-world")
+	}
+	return out
+}

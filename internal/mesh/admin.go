@@ -1,0 +1,85 @@
+package mesh
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+// adminHandler serves the operator's endpoints: /healthz (the process lives), /readyz (the catalog is complete and the mesh is not
+// draining), /metrics, and /debug/pprof/ where asked for.
+func (m *Mesh) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r := m.readiness()
+		code := http.StatusOK
+		if r.Status != "ready" {
+			code = http.StatusServiceUnavailable
+		}
+		writeJSON(w, code, r)
+	})
+	mux.Handle("GET /metrics", m.telemetry.handler())
+	if m.config.Admin.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// readiness is the body of /readyz.
+type readiness struct {
+	// Status is "ready", "starting" (some backend has not been read yet) or "draining".
+	Status   string             `json:"status"`
+	Catalog  string             `json:"catalog"`
+	Backends []backendReadiness `json:"backends"`
+	Findings []catalog.Finding  `json:"findings,omitempty"`
+}
+
+type backendReadiness struct {
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Services int    `json:"services"`
+	Methods  int    `json:"methods"`
+}
+
+func (m *Mesh) readiness() readiness {
+	s := m.catalog.Snapshot()
+	r := readiness{Status: "ready", Catalog: s.Version(), Findings: s.Findings(), Backends: []backendReadiness{}}
+	for _, b := range s.Backends() {
+		if b.Name == own {
+			continue
+		}
+		of := backendReadiness{Name: b.Name, State: b.State.String()}
+		for _, svc := range s.Services() {
+			if svc.Backend == b {
+				of.Services++
+				of.Methods += len(svc.Methods)
+			}
+		}
+		r.Backends = append(r.Backends, of)
+	}
+	switch {
+	case m.draining.Load():
+		r.Status = "draining"
+	case !m.complete.Load():
+		r.Status = "starting"
+	}
+	return r
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // the client is gone; there is nobody to tell
+}

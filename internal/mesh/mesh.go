@@ -1,0 +1,226 @@
+// Package mesh assembles the doors, the chain, the catalog and the backends from a configuration, runs them, and drains them.
+package mesh
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/gateway"
+	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/backend"
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/dial"
+	"github.com/toolway/toolway/internal/proxy"
+	"github.com/toolway/toolway/internal/transcode"
+	"github.com/toolway/toolway/mcpadapter"
+)
+
+// own is the backend of the services that are compiled into the mesh.
+const own = "toolway"
+
+// Options are what does not come from the configuration.
+type Options struct {
+	// Logger gets everything. Required.
+	Logger *slog.Logger
+	// Version is the binary's, shown to clients.
+	Version string
+}
+
+// Mesh is an assembled mesh. Its methods may be used concurrently; Close ends it.
+type Mesh struct {
+	config    Config
+	log       *slog.Logger
+	telemetry *telemetry
+	conns     map[string]*dial.Conn
+	catalog   *catalog.Catalog
+	handler   call.Handler
+	proxy     *proxy.Server
+	health    *proxy.Health
+	mcp       *mcpadapter.Adapter
+	gateway   *gateway.Gateway
+
+	complete atomic.Bool // every backend has been read once
+	draining atomic.Bool
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// Open assembles a mesh: it starts to connect to the backends and to read their contracts, but opens no listener. It does not wait for
+// backends; see Ready. Errors are the configuration's or a file's. ctx bounds only the assembly.
+func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
+	if err := c.Normalise(); err != nil {
+		return nil, err
+	}
+	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}}
+	defer func() {
+		if err != nil {
+			m.Close()
+		}
+	}()
+	if m.telemetry, err = openTelemetry(ctx, c.Trace, o.Version); err != nil {
+		return nil, err
+	}
+	backends := []catalog.BackendConfig{{Name: own, Sources: []catalog.Source{catalog.CompiledIn(
+		healthpb.File_grpc_health_v1_health_proto,
+		reflectionpb.File_grpc_reflection_v1_reflection_proto,
+		reflectionalphapb.File_grpc_reflection_v1alpha_reflection_proto,
+	)}}}
+	for _, b := range c.Backends {
+		sources, err := m.sources(b)
+		if err != nil {
+			return nil, err
+		}
+		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix})
+	}
+	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	local := backend.NewLocal()
+	m.health = proxy.RegisterHealth(local, m.catalog)
+	proxy.RegisterReflection(local, m.catalog)
+	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local})
+	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
+		Logger:           o.Logger,
+		Tracer:           m.telemetry.tracerProvider(),
+		Meter:            m.telemetry.meterProvider(),
+		Timeout:          time.Duration(c.Deadline.Default),
+		MaxTimeout:       time.Duration(c.Deadline.Max),
+		MaxStreamTimeout: time.Duration(c.Deadline.StreamMax),
+		Reserve:          time.Duration(c.Deadline.Reserve),
+		Address:          c.GRPC.Addr,
+	})...)
+	rules := call.NewRules(c.Metadata.Allow)
+	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes})
+	m.mcp = mcpadapter.New(mcpadapter.Config{
+		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger, Name: "toolway", Version: o.Version,
+		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
+	})
+	m.gateway = gateway.New(gateway.Config{
+		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger,
+		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
+		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat),
+	})
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m.stop = stop
+	m.running.Go(func() {
+		if m.catalog.Ready(run) == nil {
+			m.complete.Store(true)
+		}
+	})
+	if c.Data != "" {
+		m.running.Go(func() { m.keepContracts(run) })
+	}
+	return m, nil
+}
+
+// sources connects to b and returns where its contract comes from: the server itself, the operator's files, then the contract that
+// was kept when the mesh last ran.
+func (m *Mesh) sources(b Backend) ([]catalog.Source, error) {
+	var out []catalog.Source
+	if len(b.Targets) > 0 {
+		conn, err := dial.Open(dial.Config{Name: b.Name, Targets: b.Targets, TLS: b.TLS.dial(), MaxRecvBytes: b.MaxMessageBytes})
+		if err != nil {
+			return nil, err
+		}
+		m.conns[b.Name] = conn
+		out = append(out, catalog.Reflection(conn, catalog.ReflectionOptions{}))
+	}
+	for _, file := range b.Descriptors {
+		out = append(out, catalog.File(file))
+	}
+	if kept := m.keptContract(b.Name); kept != "" && len(b.Targets) > 0 {
+		out = append(out, catalog.File(kept))
+	}
+	return out, nil
+}
+
+func (t *TLS) dial() *dial.TLS {
+	if t == nil {
+		return nil
+	}
+	return &dial.TLS{CAFile: t.CA, CertFile: t.Cert, KeyFile: t.Key, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify, AllowNoALPN: t.AllowNoALPN}
+}
+
+// Catalog returns the mesh's catalog.
+func (m *Mesh) Catalog() *catalog.Catalog { return m.catalog }
+
+// Ready waits until every backend has been read once, or has failed to be, or ctx ends.
+func (m *Mesh) Ready(ctx context.Context) error { return m.catalog.Ready(ctx) }
+
+// Invoke calls a method with a tool's arguments, through the whole chain, and gives each reply as JSON, borrowed, as it comes.
+func (m *Mesh) Invoke(ctx context.Context, method *catalog.Method, arguments json.RawMessage, reply func([]byte) error) error {
+	requests, err := mcpadapter.Requests(method, arguments)
+	if err != nil {
+		var bad *transcode.Error
+		if errors.As(err, &bad) {
+			return status.Error(codes.InvalidArgument, bad.Error())
+		}
+		return err
+	}
+	var buf []byte
+	stream := call.NewStream(ctx, call.New(method, call.CLI), requests, func(f *call.Frame) error {
+		if buf, err = method.Response().AppendJSON(buf[:0], f.Bytes(), transcode.WriteOptions{}); err != nil {
+			return status.Errorf(codes.Internal, "reply of %s: %v", method.FullMethod, err)
+		}
+		return reply(buf)
+	}, nil)
+	return m.handler(stream)
+}
+
+// ServeStdio serves MCP on in and out until in ends or ctx does. out carries nothing but the protocol.
+func (m *Mesh) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	// A host lists tools at once; an empty list would make it believe that there are none.
+	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := m.catalog.Ready(wait); err != nil && ctx.Err() == nil {
+		m.log.Warn("serving before every backend has answered; clients are told when tools come", "error", err)
+	}
+	return m.mcp.ServeStdio(ctx, in, out)
+}
+
+// Close ends everything that Open started and waits for it. It does not drain; Serve does.
+func (m *Mesh) Close() {
+	m.stop()
+	m.running.Wait()
+	if m.catalog != nil {
+		if err := m.catalog.Close(); err != nil {
+			m.log.Error("close the catalog", "error", err)
+		}
+	}
+	for name, conn := range m.conns {
+		if err := conn.Close(); err != nil {
+			m.log.Error("close the connection", "backend", name, "error", err)
+		}
+	}
+	if m.telemetry != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := m.telemetry.close(ctx); err != nil {
+			m.log.Warn("flush telemetry", "error", err)
+		}
+	}
+}
+
+// checkServable refuses backends that nothing can call, which are fine for listing and checking.
+func (m *Mesh) checkServable() error {
+	for _, b := range m.config.Backends {
+		if len(b.Targets) == 0 {
+			return fmt.Errorf("backend %q has descriptors but no target: add --backend %s=HOST:PORT", b.Name, b.Name)
+		}
+	}
+	return nil
+}
