@@ -4,6 +4,7 @@ package agents_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -49,16 +50,12 @@ func testMain(m *testing.M) (code int, err error) {
 	go func() { served <- g.Serve(l) }()
 	defer func() {
 		g.Stop()
-		<-served
+		err = errors.Join(err, <-served)
 	}()
 	if mesh, err = run.Serve("--backend", "probe="+backend); err != nil {
 		return 1, err
 	}
-	defer func() {
-		if stopErr := mesh.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
+	defer func() { err = errors.Join(err, mesh.Stop()) }()
 	return m.Run(), nil
 }
 

@@ -34,10 +34,10 @@ func TestBackendDiesAndReturns(t *testing.T) {
 	mesh := run.Start(t, "--backend", "probe="+addr)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*run.Patience)
 	t.Cleanup(cancel)
-	w := newWatcher(t, ctx, mesh)
+	w := newWatcher(ctx, t, mesh)
 	cc := run.Dial(t, mesh.GRPC)
 	client := probev1.NewProbeClient(cc)
-	a := mcp(t, ctx, mesh, agent.V20260728, nil)
+	a := mcp(ctx, t, mesh, agent.V20260728, nil)
 
 	w.state(healthpb.HealthCheckResponse_SERVING)
 	w.tools(true)
@@ -189,7 +189,7 @@ type watcher struct {
 	notes  chan string
 }
 
-func newWatcher(t *testing.T, ctx context.Context, mesh *run.Mesh) *watcher {
+func newWatcher(ctx context.Context, t *testing.T, mesh *run.Mesh) *watcher {
 	t.Helper()
 	w := &watcher{t: t, ctx: ctx, mesh: mesh, began: make(chan string, 16), notes: make(chan string, 64)}
 	health, err := healthpb.NewHealthClient(run.Dial(t, mesh.GRPC)).Watch(ctx, &healthpb.HealthCheckRequest{Service: "toolway.probe.v1.Probe"})
@@ -198,7 +198,7 @@ func newWatcher(t *testing.T, ctx context.Context, mesh *run.Mesh) *watcher {
 	}
 	w.health = health
 	acknowledged := make(chan struct{})
-	listener := mcp(t, ctx, mesh, agent.V20260728, nil)
+	listener := mcp(ctx, t, mesh, agent.V20260728, nil)
 	listening, stop := context.WithCancel(ctx)
 	ended := start(func() error {
 		_, err := listener.Request(listening, "subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}, func(m agent.Message) {
@@ -246,7 +246,7 @@ func (w *watcher) changed() {
 func (w *watcher) tools(want bool) {
 	w.t.Helper()
 	for _, v := range versions {
-		a := mcp(w.t, w.ctx, w.mesh, v, nil)
+		a := mcp(w.ctx, w.t, w.mesh, v, nil)
 		run.Eventually(w.t, fmt.Sprintf("%s: the tool is listed: want %v", v, want), func() bool {
 			tools, err := agent.Tools(w.ctx, a)
 			if err != nil {

@@ -25,7 +25,7 @@ func TestDrain(t *testing.T) {
 	mesh := run.Start(t, "--backend", "probe="+addr)
 	ctx := patience(t)
 	client := probev1.NewProbeClient(run.Dial(t, mesh.GRPC))
-	a := mcp(t, ctx, mesh, agent.V20251125, nil)
+	a := mcp(ctx, t, mesh, agent.V20251125, nil)
 	gate := map[string]any{"gate": true}
 	inFlight := map[string]<-chan string{
 		"grpc": start(func() string {
@@ -45,7 +45,7 @@ func TestDrain(t *testing.T) {
 		}),
 	}
 	for door := range inFlight {
-		mustSee(t, ctx, server, "drain-"+door)
+		mustSee(ctx, t, server, "drain-"+door)
 	}
 	if err := mesh.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestDrain(t *testing.T) {
 	default:
 	}
 	for door, c := range inFlight {
-		mustSee(t, ctx, server, "drain-"+door).Pass()
+		mustSee(ctx, t, server, "drain-"+door).Pass()
 		if got := await(t, c, "the answer of the call in flight"); got != "hi<nil>" {
 			t.Errorf("%s: the call in flight ended with %s, want its answer", door, got)
 		}
@@ -112,7 +112,7 @@ func TestDrainIsBounded(t *testing.T) {
 	defer resp.Body.Close()
 	calls := []string{"bounded-grpc", "bounded-sse"}
 	for _, id := range calls {
-		mustSee(t, ctx, server, id)
+		mustSee(ctx, t, server, id)
 	}
 	if err := mesh.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestDrainIsBounded(t *testing.T) {
 		t.Errorf("gRPC stream ended with %v, want UNAVAILABLE", err)
 	}
 	for _, id := range calls {
-		await(t, mustSee(t, ctx, server, id).Done, "the end of the call at the backend")
+		await(t, mustSee(ctx, t, server, id).Done, "the end of the call at the backend")
 	}
 	if err := mesh.Wait(run.Patience); err != nil {
 		t.Error(err)
@@ -162,7 +162,7 @@ func TestStdioEndsWithItsInput(t *testing.T) {
 		}
 		return res.Text()
 	})
-	seen := mustSee(t, ctx, server, "stdio-end")
+	seen := mustSee(ctx, t, server, "stdio-end")
 	closed := start(a.Close)
 	seen.Pass()
 	if got := await(t, call, "the answer"); !strings.Contains(got, "hi") {

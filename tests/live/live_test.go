@@ -47,7 +47,7 @@ func startProbe(t *testing.T, opts ...grpc.ServerOption) (*probe.Server, string)
 	return s, l.Addr().String()
 }
 
-func mustSee(t *testing.T, ctx context.Context, s *probe.Server, id string) *probe.Call {
+func mustSee(ctx context.Context, t *testing.T, s *probe.Server, id string) *probe.Call {
 	t.Helper()
 	c, err := s.Call(ctx, id)
 	if err != nil {
@@ -111,7 +111,7 @@ func post(ctx context.Context, url, body string, header http.Header) answer {
 	return a
 }
 
-func mcp(t *testing.T, ctx context.Context, m *run.Mesh, version string, header http.Header) *agent.HTTP {
+func mcp(ctx context.Context, t *testing.T, m *run.Mesh, version string, header http.Header) *agent.HTTP {
 	t.Helper()
 	a, err := agent.NewHTTP(ctx, m.URL("/mcp"), version, header)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestCurlSeesEachEventAsItIsSent(t *testing.T) {
 			if err := curl.Start(); err != nil {
 				t.Fatalf("curl is needed: %v", err)
 			}
-			call := mustSee(t, ctx, server, id)
+			call := mustSee(ctx, t, server, id)
 			lines := bufio.NewScanner(out)
 			next := func() string {
 				for lines.Scan() {
@@ -149,13 +149,13 @@ func TestCallersThatGoAway(t *testing.T) {
 			}
 		}
 		for _, id := range ids {
-			mustSee(t, ctx, server, id)
+			mustSee(ctx, t, server, id)
 		}
 		leave()
 		left := time.Now()
 		var slowest time.Duration
 		for _, id := range ids {
-			await(t, mustSee(t, ctx, server, id).Done, "the end of call "+id+" at the backend")
+			await(t, mustSee(ctx, t, server, id).Done, "the end of call "+id+" at the backend")
 			slowest = max(slowest, time.Since(left))
 		}
 		t.Logf("%s: %d callers left; the last was cancelled at the backend after %v", name, len(ids), slowest)

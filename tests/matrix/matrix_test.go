@@ -4,6 +4,7 @@ package matrix_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -50,17 +51,17 @@ func testMain(m *testing.M) (code int, err error) {
 	go func() { served <- g.Serve(l) }()
 	defer func() {
 		g.Stop()
-		<-served
+		err = errors.Join(err, <-served)
 	}()
 	if mesh, err = run.Serve("--backend", "probe="+backend); err != nil {
 		return 1, err
 	}
-	defer func() { err = stop(mesh, err) }()
+	defer func() { err = errors.Join(err, mesh.Stop()) }()
 	dir, err := os.MkdirTemp("", "toolway-matrix")
 	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	file := filepath.Join(dir, "toolway.yaml")
 	config := fmt.Sprintf("backends:\n  - name: probe\n    targets: [%q]\ndeadline:\n  default: 500ms\n  max: 500ms\n  stream_max: 500ms\n", backend)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -69,15 +70,8 @@ func testMain(m *testing.M) (code int, err error) {
 	if hasty, err = run.Serve("--config", file); err != nil {
 		return 1, err
 	}
-	defer func() { err = stop(hasty, err) }()
+	defer func() { err = errors.Join(err, hasty.Stop()) }()
 	return m.Run(), nil
-}
-
-func stop(m *run.Mesh, err error) error {
-	if stopErr := m.Stop(); err == nil {
-		return stopErr
-	}
-	return err
 }
 
 // doors are the ways to the probe through m, and the direct one.
@@ -101,7 +95,7 @@ func doors(t *testing.T, m *run.Mesh) []door {
 }
 
 // each runs f for every door and kind, side by side.
-func each(t *testing.T, m *run.Mesh, f func(t *testing.T, ctx context.Context, d door, k kind, id string)) {
+func each(t *testing.T, m *run.Mesh, f func(ctx context.Context, t *testing.T, d door, k kind, id string)) {
 	m.Explain(t)
 	for _, d := range doors(t, m) {
 		for _, k := range kinds {
@@ -109,13 +103,13 @@ func each(t *testing.T, m *run.Mesh, f func(t *testing.T, ctx context.Context, d
 				t.Parallel()
 				ctx, cancel := context.WithTimeout(context.Background(), run.Patience)
 				defer cancel()
-				f(t, ctx, d, k, strings.ReplaceAll(t.Name(), "/", "-"))
+				f(ctx, t, d, k, strings.ReplaceAll(t.Name(), "/", "-"))
 			})
 		}
 	}
 }
 
-func mustCall(t *testing.T, ctx context.Context, d door, k kind, a ask) outcome {
+func mustCall(ctx context.Context, t *testing.T, d door, k kind, a ask) outcome {
 	t.Helper()
 	o, err := d.call(ctx, k, a)
 	if err != nil {
@@ -124,7 +118,7 @@ func mustCall(t *testing.T, ctx context.Context, d door, k kind, a ask) outcome 
 	return o
 }
 
-func mustSee(t *testing.T, ctx context.Context, id string) *probe.Call {
+func mustSee(ctx context.Context, t *testing.T, id string) *probe.Call {
 	t.Helper()
 	c, err := server.Call(ctx, id)
 	if err != nil {
@@ -135,8 +129,8 @@ func mustSee(t *testing.T, ctx context.Context, id string) *probe.Call {
 
 func TestOK(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
-		o := mustCall(t, ctx, d, k, ask{id: id, texts: []string{"é", "\"two\"", ""}, plan: &probev1.Plan{Count: 3}})
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
+		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{"é", "\"two\"", ""}, plan: &probev1.Plan{Count: 3}})
 		if o.code != codes.OK {
 			t.Fatalf("status = %v %q, want OK", o.code, o.message)
 		}
@@ -163,8 +157,8 @@ func TestOK(t *testing.T) {
 
 func TestErrorWithDetails(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
-		o := mustCall(t, ctx, d, k, ask{id: id, texts: []string{"a", "b"}, plan: &probev1.Plan{Count: 2, Code: int32(codes.NotFound)}})
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
+		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{"a", "b"}, plan: &probev1.Plan{Count: 2, Code: int32(codes.NotFound)}})
 		if o.code != codes.NotFound || !strings.Contains(o.message, "the plan says so: \"quoted\", ümläut") {
 			t.Errorf("status = %v %q, want NotFound and the backend's message", o.code, o.message)
 		}
@@ -189,11 +183,11 @@ func TestErrorWithDetails(t *testing.T) {
 // An error before the first message of a stream has the HTTP status that it deserves.
 func TestErrorBeforeFirstMessage(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		if k != serverStream {
 			return
 		}
-		o := mustCall(t, ctx, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Code: int32(codes.PermissionDenied)}})
+		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Code: int32(codes.PermissionDenied)}})
 		if o.code != codes.PermissionDenied || len(o.replies) != 0 {
 			t.Errorf("status = %v with %d replies, want PermissionDenied with none", o.code, len(o.replies))
 		}
@@ -205,17 +199,17 @@ func TestErrorBeforeFirstMessage(t *testing.T) {
 
 func TestDeadlineOfCaller(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		if !d.deadline {
 			return // MCP has no field for a deadline; see TestDeadlineOfMesh
 		}
 		const timeout = 2 * time.Second
 		latest := time.Now().Add(timeout)
-		o := mustCall(t, ctx, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1, Hang: true}, timeout: timeout})
+		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1, Hang: true}, timeout: timeout})
 		if o.code != codes.DeadlineExceeded {
 			t.Errorf("status = %v %q, want DeadlineExceeded", o.code, o.message)
 		}
-		c := mustSee(t, ctx, id)
+		c := mustSee(ctx, t, id)
 		if c.Deadline.IsZero() || c.Deadline.After(latest.Add(timeout)) {
 			t.Errorf("the backend's deadline is %v, want at most %v", c.Deadline, latest)
 		}
@@ -228,18 +222,18 @@ func TestDeadlineOfCaller(t *testing.T) {
 
 func TestDeadlineOfMesh(t *testing.T) {
 	t.Parallel()
-	each(t, hasty, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, hasty, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		if d.name == "direct" {
 			return
 		}
-		o := mustCall(t, ctx, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1, Hang: true}})
+		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1, Hang: true}})
 		if o.code != codes.DeadlineExceeded {
 			t.Errorf("status = %v %q, want DeadlineExceeded", o.code, o.message)
 		}
 		if k.streamsResponses() && len(o.replies) != 1 {
 			t.Errorf("%d replies came before the deadline, want 1", len(o.replies))
 		}
-		c := mustSee(t, ctx, id)
+		c := mustSee(ctx, t, id)
 		if c.Deadline.IsZero() {
 			t.Error("the backend was told no deadline")
 		}
@@ -250,12 +244,12 @@ func TestDeadlineOfMesh(t *testing.T) {
 // A unary call that brings no deadline gets the default one; a stream may go on.
 func TestDefaultDeadline(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		if d.name == "direct" || d.name == "grpc" {
 			return // this client's context has a deadline
 		}
-		mustCall(t, ctx, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1}})
-		c := mustSee(t, ctx, id)
+		mustCall(ctx, t, d, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1}})
+		c := mustSee(ctx, t, id)
 		if !k.streamsRequests() && !k.streamsResponses() {
 			if left := time.Until(c.Deadline); c.Deadline.IsZero() || left > time.Minute {
 				t.Errorf("the backend's deadline is %v, want the default of a minute", c.Deadline)
@@ -268,7 +262,7 @@ func TestDefaultDeadline(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		caller, cancel := context.WithCancel(ctx)
 		defer cancel()
 		ended := make(chan struct{})
@@ -276,7 +270,7 @@ func TestCancel(t *testing.T) {
 			defer close(ended)
 			_, _ = d.call(caller, k, ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1, Hang: true}})
 		}()
-		c := mustSee(t, ctx, id)
+		c := mustSee(ctx, t, id)
 		cancel()
 		start := time.Now()
 		await(t, c.Done, "the end of the call at the backend")
@@ -300,9 +294,9 @@ func await(t *testing.T, c <-chan struct{}, what string) {
 func TestLargeMessage(t *testing.T) {
 	t.Parallel()
 	const size = 4_000_000
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		text := strings.Repeat("ü", size/2)
-		o := mustCall(t, ctx, d, k, ask{id: id, texts: []string{text}, plan: &probev1.Plan{Count: 1}})
+		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{text}, plan: &probev1.Plan{Count: 1}})
 		if k.streamsResponses() && d.stream < size {
 			// The result of a stream is bounded for a model's sake; a message that alone is above the bound is refused.
 			if o.code != codes.ResourceExhausted {
@@ -321,12 +315,12 @@ func TestLargeMessage(t *testing.T) {
 
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
-	each(t, mesh, func(t *testing.T, ctx context.Context, d door, k kind, id string) {
+	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		a := ask{id: id, texts: []string{"a"}, plan: &probev1.Plan{Count: 1, Unknown: true}}
 		if d.wire {
 			a.unknown = probe.Unknown()
 		}
-		o := mustCall(t, ctx, d, k, a)
+		o := mustCall(ctx, t, d, k, a)
 		if o.code != codes.OK || len(o.replies) != 1 {
 			t.Fatalf("status = %v %q, %d replies, want OK and one", o.code, o.message, len(o.replies))
 		}
@@ -336,7 +330,7 @@ func TestUnknownFields(t *testing.T) {
 		if !d.wire {
 			return // JSON has no unknown fields; that they do no harm is all there is to say
 		}
-		if got := string(mustSee(t, ctx, id).Unknown); got != string(probe.Unknown()) {
+		if got := string(mustSee(ctx, t, id).Unknown); got != string(probe.Unknown()) {
 			t.Errorf("the backend got the unknown fields %q, want %q", got, probe.Unknown())
 		}
 		if got := string(o.replies[0].ProtoReflect().GetUnknown()); got != string(probe.Unknown()) {

@@ -134,7 +134,7 @@ func etcdWatch(t *testing.T, c *clientv3.Client) {
 		}
 	}
 	cancel()
-	for range events { //nolint:revive // Until the client has closed it.
+	for range events {
 	}
 }
 

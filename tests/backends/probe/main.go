@@ -17,8 +17,8 @@ func main() {
 	reflection := flag.String("reflection", string(probe.Both), "v1, v1alpha, both or none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	err := probe.New().Serve(ctx, *addr, probe.Reflection(*reflection), func(addr string) { fmt.Println("listening", addr) })
+	stop()
 	if err != nil {
 		log.Fatal(err)
 	}

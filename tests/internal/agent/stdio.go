@@ -35,7 +35,7 @@ type Stdio struct {
 // NewStdio starts the server. Nothing is sent yet. Env is added to the environment. Notifications that belong to no request go to other,
 // which may be nil.
 func NewStdio(version string, env []string, other func(Message), path string, args ...string) (*Stdio, error) {
-	c := &Stdio{Version: version, cmd: exec.Command(path, args...), exited: make(chan struct{}), waiting: map[int64]chan Message{}, notify: map[int64]func(Message){}, other: other}
+	c := &Stdio{Version: version, cmd: exec.CommandContext(context.Background(), path, args...), exited: make(chan struct{}), waiting: map[int64]chan Message{}, notify: map[int64]func(Message){}, other: other}
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.Stderr = &c.stderr
 	in, err := c.cmd.StdinPipe()
@@ -144,7 +144,7 @@ func (c *Stdio) Request(ctx context.Context, method string, params map[string]an
 		err := c.Send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{"requestId": id, "reason": "the test says so"}})
 		return nil, errors.Join(ctx.Err(), err)
 	case <-c.exited:
-		return nil, fmt.Errorf("server ended: %v\n%s", c.err, c.stderr.String())
+		return nil, fmt.Errorf("server ended: %w\n%s", c.end(), c.stderr.String())
 	}
 }
 
@@ -163,6 +163,14 @@ func (c *Stdio) Kill() {
 
 // Exited is closed when the server has gone.
 func (c *Stdio) Exited() <-chan struct{} { return c.exited }
+
+// end is how the server ended, if it has.
+func (c *Stdio) end() error {
+	if c.err == nil {
+		return io.EOF
+	}
+	return c.err
+}
 
 // Lines is all that came on standard output.
 func (c *Stdio) Lines() []string {

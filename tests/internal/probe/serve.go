@@ -36,7 +36,7 @@ func (s *Server) NewGRPC(r Reflection, opts ...grpc.ServerOption) (*grpc.Server,
 	case V1:
 		grpc_reflection_v1.RegisterServerReflectionServer(g, reflection.NewServerV1(o))
 	case V1Alpha:
-		grpc_reflection_v1alpha.RegisterServerReflectionServer(g, reflection.NewServer(o)) //nolint:staticcheck // Old servers have nothing else; that is what is tested.
+		grpc_reflection_v1alpha.RegisterServerReflectionServer(g, reflection.NewServer(o))
 	case Both:
 		reflection.Register(g)
 	case None:
@@ -52,7 +52,8 @@ func (s *Server) Serve(ctx context.Context, addr string, r Reflection, ready fun
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", addr)
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}

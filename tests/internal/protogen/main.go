@@ -67,7 +67,7 @@ func run(from, imports, to string) error {
 }
 
 func generate(plugin string, in []byte, to string) error {
-	cmd := exec.Command("go", "tool", plugin)
+	cmd := exec.CommandContext(context.Background(), "go", "tool", plugin)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -3,6 +3,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -81,7 +82,7 @@ func build(name, dir, pkg string, race bool) (string, error) {
 	if race {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, pkg)...)
+	cmd := exec.CommandContext(context.Background(), "go", append(args, pkg)...)
 	cmd.Dir = filepath.Join(module, dir)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go %v in %q: %w\n%s", cmd.Args[1:], cmd.Dir, err, b)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -73,7 +74,12 @@ func Listen(env []string, args ...string) (*Mesh, error) {
 func (m *Mesh) Ready() error {
 	var last string
 	ok := Poll(Patience, func() bool {
-		resp, err := http.Get("http://" + m.Admin + "/readyz")
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+m.Admin+"/readyz", http.NoBody)
+		if err != nil {
+			last = err.Error()
+			return false
+		}
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			last = err.Error()
 			return false

@@ -3,6 +3,7 @@ package run
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ type Process struct {
 
 // Spawn starts a program. Lines of both standard output and standard error are kept. env is added to the environment.
 func Spawn(env []string, path string, args ...string) (*Process, error) {
-	p := &Process{cmd: exec.Command(path, args...), name: path, exited: make(chan struct{}), more: make(chan struct{})}
+	p := &Process{cmd: exec.CommandContext(context.Background(), path, args...), name: path, exited: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.SysProcAttr = dieWithParent()
 	p.cmd.Env = append(os.Environ(), env...)
 	r, w, err := os.Pipe()
@@ -95,7 +96,7 @@ func (p *Process) Await(match func(line string) bool) error {
 			if p.lineCount() > next {
 				continue
 			}
-			return fmt.Errorf("%s ended before it was ready: %v\n%s", p.name, p.err, p.Log())
+			return fmt.Errorf("%s ended before it was ready: %w\n%s", p.name, errors.Join(p.err, io.ErrUnexpectedEOF), p.Log())
 		case <-timeout.C:
 			return fmt.Errorf("%s was not ready in %v\n%s", p.name, Patience, p.Log())
 		}
@@ -179,7 +180,7 @@ func (p *Process) Wait(timeout time.Duration) error {
 // Output runs a command to its end and returns exit code, standard output and standard error.
 func Output(stdin []byte, path string, args ...string) (code int, stdout, stderr []byte, err error) {
 	var out, errs bytes.Buffer
-	cmd := exec.Command(path, args...)
+	cmd := exec.CommandContext(context.Background(), path, args...)
 	cmd.SysProcAttr = dieWithParent()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
 	if err := cmd.Start(); err != nil {
@@ -192,12 +193,12 @@ func Output(stdin []byte, path string, args ...string) (code int, stdout, stderr
 	case <-time.After(2 * Patience):
 		_ = cmd.Process.Signal(syscall.SIGQUIT)
 		select {
-		case <-done:
+		case err = <-done:
 		case <-time.After(5 * time.Second):
 			_ = cmd.Process.Kill()
-			<-done
+			err = <-done
 		}
-		return 0, out.Bytes(), errs.Bytes(), fmt.Errorf("%s %q hangs\n%s", path, args, errs.Bytes())
+		return 0, out.Bytes(), errs.Bytes(), fmt.Errorf("%s %q hangs: %w\n%s", path, args, err, errs.Bytes())
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
