@@ -2,13 +2,11 @@ package mcpadapter
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -45,14 +43,9 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	if err != nil {
 		return errorResult(m, badArguments(err), nil), nil
 	}
-	c := &call.Call{
-		ID:       rand.Text(),
-		Method:   m,
-		Door:     call.MCP,
-		Protocol: t.protocol,
-		Start:    time.Now(),
-		Forward:  forward(a.conf.Rules, t.header, t.meta),
-	}
+	c := call.New(m, call.MCP)
+	c.Protocol = t.protocol
+	c.Forward = forward(a.conf.Rules, t.header, t.meta)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 

@@ -210,6 +210,9 @@ func (e *toolError) text() []byte {
 		b.WriteString(": " + e.Message)
 	}
 	for _, v := range e.FieldViolations {
+		if strings.Contains(e.Message, v.Description) {
+			continue // the message of bad arguments has it already
+		}
 		fmt.Fprintf(&b, "\nfield %q: %s", v.Field, v.Description)
 	}
 	for _, v := range append(append([]violation{}, e.Preconditions...), e.Quotas...) {

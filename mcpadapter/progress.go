@@ -34,6 +34,8 @@ func startProgress(notify func(float64, string), start time.Time) *progress {
 		return nil
 	}
 	p := &progress{notify: notify, start: start}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(progressSilence, p.silent)
 	return p
 }

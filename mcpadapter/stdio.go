@@ -81,7 +81,7 @@ type lineConn struct {
 
 	mu      sync.Mutex
 	open    map[jsonrpc.ID]*openRequest
-	calls   int           // of open, those that end by themselves
+	calls   int           // that end by themselves and are not answered yet
 	drained chan struct{} // gets a value when calls becomes 0
 	err     error
 }
@@ -106,8 +106,12 @@ func (c *lineConn) scan(in io.Reader) {
 			}
 		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				c.fail(fmt.Errorf("read stdin: %w", err))
+			select {
+			case <-c.closed: // the reader was closed on purpose
+			default:
+				if !errors.Is(err, io.EOF) {
+					c.fail(fmt.Errorf("read stdin: %w", err))
+				}
 			}
 			return
 		}
@@ -228,18 +232,19 @@ func (c *lineConn) cancel(params json.RawMessage) (id jsonrpc.ID, known bool) {
 	return id, true
 }
 
-// end forgets a request.
-func (c *lineConn) end(id jsonrpc.ID) {
+// end forgets a request and returns it, or nil if there is none: its id may be used again as soon as the answer is out.
+func (c *lineConn) end(id jsonrpc.ID) *openRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.open[id]
-	if r == nil {
-		return
-	}
 	delete(c.open, id)
-	if r.listen {
-		return
-	}
+	return r
+}
+
+// answered counts a call that has its answer, or wants none.
+func (c *lineConn) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.calls--; c.calls == 0 {
 		select {
 		case c.drained <- struct{}{}:
@@ -278,28 +283,23 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 		}
 		return c.write(line)
 	}
-	// The request stays open until its answer is out, so that waitForCalls does not end the connection in between.
-	id, wanted := c.answering(response.ID)
-	defer c.end(response.ID)
-	if !wanted {
+	r := c.end(response.ID)
+	if r == nil {
+		r = &openRequest{listen: true} // the SDK could not tell which request it was
+	}
+	if !r.listen {
+		// Only now, so that waitForCalls does not end the connection before the answer is out.
+		defer c.answered()
+	}
+	if r.cancelled {
 		return nil
 	}
+	id := r.id
 	if response.Error != nil {
 		return c.write(errorMessage(id, wireError(response.Error)))
 	}
 	line := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
 	return c.write(append(append(line, response.Result...), '}'))
-}
-
-// answering returns the id of an open request as the client wrote it, and whether an answer is wanted.
-func (c *lineConn) answering(id jsonrpc.ID) (json.RawMessage, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.open[id]
-	if r == nil {
-		return nil, false
-	}
-	return r.id, !r.cancelled
 }
 
 // wireError gives errors of the SDK that have no code the one for a request that is out of order.

@@ -1,0 +1,183 @@
+package mcpadapter_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/toolway/toolway/mcpadapter"
+)
+
+const helloLine = `{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+
+// talker is a client by hand over stdio.
+type talker struct {
+	t     *testing.T
+	in    *io.PipeWriter
+	lines *bufio.Scanner
+	wait  func() error
+}
+
+func (w *world) talk(ctx context.Context) *talker {
+	in, out, wait := w.pipe(ctx)
+	k := &talker{t: w.t, in: in, lines: bufio.NewScanner(out), wait: wait}
+	k.lines.Buffer(nil, 16<<20)
+	k.say(helloLine)
+	k.hear(`"id":"hello"`)
+	return k
+}
+
+func (k *talker) say(line string) {
+	k.t.Helper()
+	if _, err := io.WriteString(k.in, line+"\n"); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *talker) hear(want string) {
+	k.t.Helper()
+	if !k.lines.Scan() {
+		k.t.Fatalf("output ended, want a line with %s: %v", want, k.lines.Err())
+	}
+	if !strings.Contains(k.lines.Text(), want) {
+		k.t.Fatalf("line = %s, want %s", k.lines.Text(), want)
+	}
+}
+
+func (k *talker) end() {
+	k.t.Helper()
+	if k.lines.Scan() {
+		k.t.Errorf("line after the end: %s", k.lines.Text())
+	}
+	if err := k.wait(); err != nil {
+		k.t.Errorf("ServeStdio() = %v, want nil", err)
+	}
+}
+
+func callLine(id, act string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"orders_get","arguments":{"act":%q}}}`, id, act)
+}
+
+// TestStdioCancel pins that a cancelled call gets no answer, and that only the very id cancels.
+func TestStdioCancel(t *testing.T) {
+	w := newWorld(t, nil)
+	k := w.talk(t.Context())
+	k.say(callLine("7", "hang"))
+	await(t, "the call at the backend", w.hung)
+	for _, other := range []string{`"7"`, `8`, `null`, `{}`} {
+		k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + other + `}}`)
+	}
+	k.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	k.hear(`"id":1`)
+	if len(w.ended) > 0 {
+		t.Fatal("another id cancelled the call")
+	}
+	k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	await(t, "the cancellation at the backend", w.ended)
+	k.say(callLine("8", ""))
+	k.hear(`"id":8`)
+	_ = k.in.Close()
+	k.end()
+}
+
+// TestStdioParallel pins that a call does not wait for the one before it.
+func TestStdioParallel(t *testing.T) {
+	w := newWorld(t, nil)
+	k := w.talk(t.Context())
+	k.say(callLine("1", "hang"))
+	await(t, "the call at the backend", w.hung)
+	k.say(callLine("1", ""))
+	k.hear(`"error":{"code":-32600,"message":"id 1 is in use`)
+	k.say(callLine("2", ""))
+	k.hear(`"id":2`)
+	k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	await(t, "the cancellation at the backend", w.ended)
+	_ = k.in.Close()
+	k.end()
+}
+
+// TestStdioDrain pins that calls in flight are answered after the input has ended.
+func TestStdioDrain(t *testing.T) {
+	w := newWorld(t, nil)
+	in, out, wait := w.pipe(t.Context())
+	go func() {
+		var all strings.Builder
+		all.WriteString(helloLine + "\n")
+		for i := range 50 {
+			all.WriteString(callLine(fmt.Sprint(i), "") + "\n")
+		}
+		_, _ = io.WriteString(in, strings.TrimSuffix(all.String(), "\n")) // the last line ends with the input
+		_ = in.Close()
+	}()
+	answers := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		answers++
+	}
+	if answers != 51 {
+		t.Errorf("%d answers, want 51", answers)
+	}
+	if err := wait(); err != nil {
+		t.Errorf("ServeStdio() = %v, want nil", err)
+	}
+}
+
+// TestStdioDrainIsBounded pins that a call that does not end is cancelled.
+func TestStdioDrainIsBounded(t *testing.T) {
+	for _, how := range []string{"input ends", "context ends"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t, func(c *mcpadapter.Config) { c.DrainTimeout = 50 * time.Millisecond })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			k := w.talk(ctx)
+			k.say(callLine("1", "hang"))
+			await(t, "the call at the backend", w.hung)
+			if how == "input ends" {
+				_ = k.in.Close()
+			} else {
+				cancel()
+			}
+			await(t, "the cancellation at the backend", w.ended)
+			for k.lines.Scan() { // an answer that says so is allowed
+				continue
+			}
+			if err := k.wait(); err != nil {
+				t.Errorf("ServeStdio() = %v, want nil", err)
+			}
+		})
+	}
+}
+
+func TestStdioBreaks(t *testing.T) {
+	w := newWorld(t, nil)
+	boom := errors.New("boom")
+	if err := w.adapter.ServeStdio(t.Context(), iotest.ErrReader(boom), io.Discard); !errors.Is(err, boom) {
+		t.Errorf("ServeStdio() with a broken input = %v, want %v", err, boom)
+	}
+	if err := w.adapter.ServeStdio(t.Context(), strings.NewReader(helloLine+"\n"), brokenWriter{boom}); !errors.Is(err, boom) {
+		t.Errorf("ServeStdio() with a broken output = %v, want %v", err, boom)
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
+
+// TestStdioLongLine pins that a line beyond the limit costs an error and nothing else.
+func TestStdioLongLine(t *testing.T) {
+	w := newWorld(t, func(c *mcpadapter.Config) { c.MaxRequestBytes = 1 << 20 })
+	k := w.talk(t.Context())
+	go func() {
+		_, _ = io.WriteString(k.in, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"pad":"`+strings.Repeat("x", 3<<20)+`"}}}`+"\n")
+		_, _ = io.WriteString(k.in, `{"jsonrpc":"2.0","id":2,"method":"ping"}`+"\n")
+	}()
+	k.hear(`"id":null,"error":{"code":-32600`)
+	k.hear(`"id":2`)
+	_ = k.in.Close()
+	k.end()
+}
