@@ -74,8 +74,8 @@ func inlined(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 func (b *builder) top(md protoreflect.MessageDescriptor) *node {
 	g := &growth{md: md, top: b.o.List == ""}
 	root := b.message(md, g)
-	root.rootless = true
 	if b.o.List == "" {
+		root.rootless = true
 		root.desc = b.text(md, b.plan.fieldRunes)
 		return root
 	}

@@ -53,7 +53,7 @@ var (
 	htmlTag     = regexp.MustCompile(`(?i)</?(?:a|abbr|b|big|button|caption|center|cite|code|col|colgroup|del|details|dfn|em|embed|font|form|header|footer|i|iframe|img|input|ins|kbd|label|link|main|mark|meta|nav|object|option|q|s|samp|select|small|span|strike|strong|sub|summary|sup|svg|tbody|td|textarea|tfoot|th|thead|tt|u|var|video|audio|wbr|devsite-[a-z-]+)(?:\s[^<>]*)?/?>`)
 	envoyMark   = regexp.MustCompile(`\[#[^\[\]]*\]`)
 	image       = regexp.MustCompile(`!\[([^\[\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])`)
-	link        = regexp.MustCompile(`\[([^\[\]]+)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])`)
+	link        = regexp.MustCompile(`\[([^\[\]]+)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|(?:\n *)?\[(?:[A-Za-z_]\w*(?:[.#/: ]+\w+)*)?\])`)
 	linkTarget  = regexp.MustCompile(`^\s*\[[^\[\]]+\]:\s*\S+.*$`)
 	autolink    = regexp.MustCompile(`<((?:https?|mailto):[^<>\s]*)>`)
 	emphasis    = regexp.MustCompile(`(\*\*|__)(\S(?:.*?\S)?)(\*\*|__)`)

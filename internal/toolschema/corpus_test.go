@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
+	_ "google.golang.org/protobuf/types/known/wrapperspb" // for withBuiltins
 
 	"github.com/toolway/toolway/internal/toolschema"
 )
@@ -85,7 +86,7 @@ func load(t testing.TB, path string) (files *protoregistry.Files, refused int) {
 		set = completeFiles(b)
 	}
 	files = &protoregistry.Files{}
-	pending, o := set.GetFile(), protodesc.FileOptions{AllowUnresolvable: true}
+	pending, o := withBuiltins(set.GetFile()), protodesc.FileOptions{AllowUnresolvable: true}
 	for again := true; again; {
 		again = false
 		var later []*descriptorpb.FileDescriptorProto
@@ -104,6 +105,26 @@ func load(t testing.TB, path string) (files *protoregistry.Files, refused int) {
 		pending = later
 	}
 	return files, refused + len(pending)
+}
+
+// withBuiltins adds the well-known types that a set imports and does not hold, as the catalog does.
+func withBuiltins(files []*descriptorpb.FileDescriptorProto) []*descriptorpb.FileDescriptorProto {
+	have := map[string]bool{}
+	for _, f := range files {
+		have[f.GetName()] = true
+	}
+	for _, f := range files {
+		for _, dep := range f.GetDependency() {
+			if have[dep] || !strings.HasPrefix(dep, "google/protobuf/") {
+				continue
+			}
+			if fd, err := protoregistry.GlobalFiles.FindFileByPath(dep); err == nil {
+				have[dep] = true
+				files = append(files, protodesc.ToFileDescriptorProto(fd))
+			}
+		}
+	}
+	return files
 }
 
 func importsLoaded(f *descriptorpb.FileDescriptorProto, files *protoregistry.Files, pending []*descriptorpb.FileDescriptorProto) bool {

@@ -23,7 +23,10 @@ type field struct {
 }
 
 // behaviour is google.api.field_behavior.
-type behaviour struct{ required, outputOnly, inputOnly, immutable, identifier, unordered bool }
+type behaviour struct {
+	required, outputOnly, inputOnly, immutable bool
+	oneOf                                      bool // required, but so are others of which only one can be set
+}
 
 func behaviourOf(o proto.Message) behaviour {
 	var b behaviour
@@ -37,13 +40,30 @@ func behaviourOf(o proto.Message) behaviour {
 			b.inputOnly = true
 		case annotations.FieldBehavior_IMMUTABLE:
 			b.immutable = true
-		case annotations.FieldBehavior_IDENTIFIER:
-			b.identifier = true
-		case annotations.FieldBehavior_UNORDERED_LIST:
-			b.unordered = true
 		}
 	}
 	return b
+}
+
+// trim takes the words off a comment that the schema says itself.
+func (b behaviour) trim(comment string) string {
+	for {
+		rest := comment
+		rest = strings.TrimPrefix(rest, "Optional. ")
+		if b.required {
+			rest = strings.TrimPrefix(rest, "Required. ")
+		}
+		if b.outputOnly {
+			rest = strings.TrimPrefix(rest, "Output only. ")
+		}
+		if b.immutable {
+			rest = strings.TrimPrefix(rest, "Immutable. ")
+		}
+		if rest == comment {
+			return rest
+		}
+		comment = rest
+	}
 }
 
 // fields returns the fields of md that this direction has, in the order of the contract, with their keys.
@@ -58,6 +78,9 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden,
 		f := field{fd: fds.Get(i), options: options(fds.Get(i))}
 		f.rules = option[*validate.FieldRules](f.options, validate.E_Field)
 		f.behaves = behaviourOf(f.options)
+		if od := f.fd.ContainingOneof(); od != nil && od.Fields().Len() > 1 && f.behaves.required {
+			f.behaves.required, f.behaves.oneOf = false, true
+		}
 		name := f.fd.JSONName()
 		if b.o.Direction == Input && f.behaves.outputOnly || b.o.Direction == Output && f.behaves.inputOnly {
 			hidden = append(hidden, name)
@@ -112,9 +135,13 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 	}
 	fs, hidden, unsafe := b.fields(md)
 	keys := make(map[protoreflect.Name]string, len(fs))
+	oneOf := map[protoreflect.Name]bool{}
 	for i := range fs {
 		f := &fs[i]
 		keys[f.fd.Name()] = f.key
+		if f.behaves.oneOf {
+			oneOf[f.fd.ContainingOneof().Name()] = true
+		}
 		if f.key == "" {
 			continue
 		}
@@ -153,7 +180,7 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 	if extended && b.o.Direction == Input {
 		n.words = append(n.words, `Extensions are accepted as "[full.name]".`)
 	}
-	b.groups(n, md, keys, g.top)
+	b.groups(n, md, keys, oneOf, g.top)
 	if b.o.Direction == Input {
 		for _, r := range rules.GetOneof() {
 			b.messageOneof(n, r, keys)
@@ -188,7 +215,7 @@ func deprecated(d protoreflect.Descriptor) bool {
 }
 
 // groups states the oneofs of md.
-func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[protoreflect.Name]string, top bool) {
+func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[protoreflect.Name]string, oneOf map[protoreflect.Name]bool, top bool) {
 	for i := range md.Oneofs().Len() {
 		od := md.Oneofs().Get(i)
 		if od.IsSynthetic() {
@@ -200,7 +227,7 @@ func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[pr
 				members = append(members, k)
 			}
 		}
-		required := option[*validate.OneofRules](options(od), validate.E_Oneof).GetRequired() && b.o.Direction == Input
+		required := b.o.Direction == Input && (oneOf[od.Name()] || option[*validate.OneofRules](options(od), validate.E_Oneof).GetRequired())
 		b.exclusive(n, members, required)
 		const most = 16 // members; the keyword grows with twice their names
 		if b.o.Profile == Full && !top && len(members) > 1 && len(members) <= most {

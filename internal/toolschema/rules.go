@@ -27,9 +27,9 @@ func (b *builder) constrain(f *field, n *node, ignoreZero bool) bool {
 		if implicit {
 			b.notZero(n, f.fd)
 		}
-	case ignoreZero:
-		if zeroFails && b.o.Profile == Full {
-			orZero(n, f.fd)
+	case ignoreZero && implicit:
+		if zeroFails && b.o.Profile == Full && !f.fd.IsList() && !f.fd.IsMap() {
+			orZero(n)
 		}
 	case zeroFails && implicit:
 		must = true // leaving it out means its zero value, which the rules refuse
@@ -105,7 +105,7 @@ func (b *builder) partRules(n *node, fd protoreflect.FieldDescriptor, r *validat
 	kind := m.WhichOneof(m.Descriptor().Oneofs().ByName("type"))
 	if kind != nil && string(kind.Name()) == valueRuleName(fd) {
 		if b.valueRules(n, fd, r, kind) && r.GetIgnore() == validate.Ignore_IGNORE_IF_ZERO_VALUE && b.o.Profile == Full {
-			orZero(n, fd)
+			orZero(n)
 		}
 	}
 	for _, w := range celWords(r.GetCel(), r.GetCelExpression()) {
@@ -209,17 +209,17 @@ func (b *builder) notZero(n *node, fd protoreflect.FieldDescriptor) {
 }
 
 // orZero lets the zero value through where the contract ignores rules for it.
-func orZero(n *node, fd protoreflect.FieldDescriptor) {
+func orZero(n *node) {
 	var zero string
 	switch {
-	case fd.IsList() || fd.IsMap() || fd.Message() != nil || fd.Enum() != nil:
-		return
 	case n.kind == "string" && len(n.or) == 0:
 		zero = `""`
 	case n.kind == "string":
 		zero = `0,"0"`
-	default:
+	case n.kind == "integer", n.kind == "number", len(n.anyOf) > 0 && n.anyOf[0].kind == "number":
 		zero = "0"
+	default:
+		return
 	}
 	rest := *n
 	rest.desc = ""

@@ -1,0 +1,139 @@
+package toolschema_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/toolway/toolway/internal/toolschema"
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// eachSet runs f for every set of the corpus in parallel, as many at once as there are processors.
+func eachSet(t *testing.T, f func(t *testing.T, files *protoregistry.Files)) {
+	t.Helper()
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, path := range corpus(t) {
+		name, _ := filepath.Rel(corpusDir(t), path)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			files, _ := load(t, path)
+			f(t, files)
+		})
+	}
+}
+
+func mustCompile(t *testing.T, schema []byte) *jsonschema.Schema {
+	t.Helper()
+	s, err := compile(schema)
+	if err != nil {
+		t.Fatalf("compile %s: %v", schema, err)
+	}
+	return s
+}
+
+func validate(t *testing.T, s *jsonschema.Schema, doc []byte) error {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	if err != nil {
+		t.Fatalf("parse %s: %v", doc, err)
+	}
+	return s.Validate(v)
+}
+
+// wrap puts a JSON form that is no object where the schema has it, as the MCP door does.
+func wrap(md protoreflect.MessageDescriptor, doc []byte) []byte {
+	if toolschema.Wrapped(md) && doc[0] != '{' {
+		return append(append([]byte(`{"value":`), doc...), '}')
+	}
+	return doc
+}
+
+// TestWritten writes random messages of every corpus type with the transcoder: the output schemas accept the result.
+func TestWritten(t *testing.T) {
+	eachSet(t, func(t *testing.T, files *protoregistry.Files) {
+		codecs := transcode.NewSet(dynamicpb.NewTypes(files))
+		for i, s := range shapes(files) {
+			if s.dir != toolschema.Output || i%(2*stride) > 1 {
+				continue
+			}
+			r := newRandomizer(uint64(i))
+			portable := toolschema.For(s.md, toolschema.Options{Direction: toolschema.Output})
+			full := toolschema.For(s.md, toolschema.Options{Direction: toolschema.Output, Profile: toolschema.Full})
+			schemas := []*jsonschema.Schema{mustCompile(t, portable), mustCompile(t, full)}
+			for range 3 {
+				wire, err := proto.MarshalOptions{AllowPartial: true}.Marshal(r.message(s.md, 4))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, o := range []transcode.WriteOptions{{}, {EmitDefaults: true}} {
+					doc, err := codecs.Message(s.md).AppendJSON(nil, wire, o)
+					if err != nil {
+						t.Fatalf("write random %s: %v", s.md.FullName(), err)
+					}
+					for _, schema := range schemas {
+						if err := validate(t, schema, wrap(s.md, doc)); err != nil {
+							t.Errorf("output schema of %s refuses what is written: %v\n%s\nportable %s\nfull %s", s.md.FullName(), err, doc, portable, full)
+							return
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestAccepted makes instances from every portable input schema: the transcoder accepts them.
+func TestAccepted(t *testing.T) {
+	eachSet(t, func(t *testing.T, files *protoregistry.Files) {
+		codecs := transcode.NewSet(dynamicpb.NewTypes(files))
+		made, tried := 0, 0
+		for i, s := range shapes(files) {
+			if s.dir != toolschema.Input || i%(2*stride) > 1 {
+				continue
+			}
+			schema := toolschema.For(s.md, toolschema.Options{})
+			compiled := mustCompile(t, schema)
+			var parsed map[string]any
+			if err := json.Unmarshal(schema, &parsed); err != nil {
+				t.Fatal(err)
+			}
+			g := instances{newRandomizer(uint64(i))}
+			for range 3 {
+				tried++
+				doc, err := json.Marshal(g.of(parsed))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if validate(t, compiled, doc) != nil {
+					continue // a pattern of the contract, for which the test makes no text
+				}
+				made++
+				if toolschema.Wrapped(s.md) {
+					var w map[string]json.RawMessage
+					if err := json.Unmarshal(doc, &w); err != nil {
+						t.Fatal(err)
+					}
+					doc = w[toolschema.WrapperKey]
+				}
+				if _, err := codecs.Message(s.md).AppendWire(nil, doc, transcode.ReadOptions{}); err != nil {
+					t.Errorf("the transcoder refuses what the schema of %s accepts: %v\n%s\n%s", s.md.FullName(), err, doc, schema)
+					return
+				}
+			}
+		}
+		if made < tried*9/10 {
+			t.Errorf("only %d of %d instances keep their schema", made, tried)
+		}
+	})
+}
