@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -15,14 +16,26 @@ type index struct {
 type node struct {
 	literals map[string]*node
 	single   *node
-	deep     []tail // longest first
+	deep     []tail // in the order of preference
 	routes   []*route
 }
 
-// tail is what follows a "**": n segments, in a tree of their own.
+// tail is what follows a "**": n segments, in a tree of their own. One with a literal is preferred to none, and none to one of wildcards
+// alone, which would take every path of the bare "**" (google/api/http.proto does not allow those, yet some public APIs have them).
 type tail struct {
-	n    int
-	tree *node
+	n       int
+	literal bool
+	tree    *node
+}
+
+func (t tail) before(o tail) bool {
+	switch {
+	case t.literal != o.literal:
+		return t.literal
+	case !t.literal && (t.n == 0) != (o.n == 0):
+		return t.n == 0
+	}
+	return t.n > o.n
 }
 
 // add puts r into the index, or returns the route that has its place already.
@@ -36,7 +49,7 @@ func (x *index) add(r *route) *route {
 		x.trees[r.template.verb] = n
 	}
 	for i, s := range r.template.segments {
-		n = n.child(s, len(r.template.segments)-i-1)
+		n = n.child(s, r.template.segments[i+1:])
 	}
 	for _, other := range n.routes {
 		if other.verb == r.verb {
@@ -47,7 +60,7 @@ func (x *index) add(r *route) *route {
 	return nil
 }
 
-func (n *node) child(s segment, after int) *node {
+func (n *node) child(s segment, after []segment) *node {
 	switch s.kind {
 	case single:
 		if n.single == nil {
@@ -55,15 +68,15 @@ func (n *node) child(s segment, after int) *node {
 		}
 		return n.single
 	case deep:
+		want := tail{n: len(after), literal: slices.ContainsFunc(after, func(s segment) bool { return s.kind == literal }), tree: &node{}}
 		for _, t := range n.deep {
-			if t.n == after {
+			if t.n == want.n && t.literal == want.literal {
 				return t.tree
 			}
 		}
-		t := tail{n: after, tree: &node{}}
-		n.deep = append(n.deep, t)
-		sort.Slice(n.deep, func(i, j int) bool { return n.deep[i].n > n.deep[j].n })
-		return t.tree
+		n.deep = append(n.deep, want)
+		sort.Slice(n.deep, func(i, j int) bool { return n.deep[i].before(n.deep[j]) })
+		return want.tree
 	default:
 		c := n.literals[s.text]
 		if c == nil {

@@ -96,16 +96,17 @@ func (r *route) appendQuery(dst []byte, raw string) (out []byte, masked bool, er
 
 // mayQuery refuses a query parameter for a field that the path or the body sets: google/api/http.proto leaves only the others to the query.
 func (r *route) mayQuery(fd protoreflect.FieldDescriptor, name string) error {
+	path := protoPath(r.method.Desc.Input(), name)
 	if r.bodyField != nil {
-		if fd == r.bodyField {
-			return &transcode.Error{Path: name, Problem: "not a query parameter of this route; the JSON body is the field " + quote(r.body)}
+		if path == r.body || strings.HasPrefix(path, r.body+".") {
+			return &transcode.Error{Path: name, Problem: "not a query parameter of this route; the body is the field " + quote(r.body)}
 		}
-		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() && one == r.bodyField.ContainingOneof() {
+		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() && one == r.bodyField.ContainingOneof() && fd != r.bodyField {
 			return &transcode.Error{Path: name, Problem: "the oneof " + quote(string(one.Name())) + " is already set by the body"}
 		}
 	}
 	for _, v := range r.template.vars {
-		if protoPath(r.method.Desc.Input(), name) == v.path {
+		if path == v.path {
 			return &transcode.Error{Path: name, Problem: "already set by the path"}
 		}
 	}

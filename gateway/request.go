@@ -46,8 +46,9 @@ func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, erro
 	empty := len(bytes.TrimLeft(body, " \t\r\n")) == 0
 	switch {
 	case r.rawBody && r.bodyField != nil:
-		dst = protowire.AppendTag(dst, r.bodyField.Number(), protowire.BytesType)
-		return protowire.AppendBytes(dst, appendHTTPBody(nil, h.Get("Content-Type"), body)), nil
+		field := protowire.AppendTag(nil, r.bodyField.Number(), protowire.BytesType)
+		field = protowire.AppendBytes(field, appendHTTPBody(nil, h.Get("Content-Type"), body))
+		return append(dst, within(r.bodyOuter, field)...), nil
 	case r.rawBody:
 		return appendHTTPBody(dst, h.Get("Content-Type"), body), nil
 	case empty:
@@ -62,7 +63,12 @@ func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, erro
 	if err := needJSON(h, false); err != nil {
 		return dst, err
 	}
-	if r.bodyField != nil {
+	switch {
+	case len(r.bodyOuter) > 0:
+		owner := r.method.Backend.Codecs.Message(r.bodyField.ContainingMessage())
+		field, err := owner.AppendFieldWire(nil, string(r.bodyField.Name()), body, transcode.ReadOptions{})
+		return append(dst, within(r.bodyOuter, field)...), err
+	case r.bodyField != nil:
 		return r.method.Request().AppendFieldWire(dst, r.body, body, transcode.ReadOptions{})
 	}
 	return r.method.Request().AppendWire(dst, body, transcode.ReadOptions{})

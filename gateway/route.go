@@ -31,6 +31,7 @@ type route struct {
 	params   []pathParam // of template.vars
 
 	body           string
+	bodyOuter      []protowire.Number           // the message fields around bodyField, outermost first
 	bodyField      protoreflect.FieldDescriptor // nil unless body names a field
 	rawBody        bool                         // the body is a google.api.HttpBody
 	responseBody   string
@@ -78,10 +79,9 @@ func (r *route) compileBodies() error {
 	case wholeBody:
 		r.rawBody = isHTTPBody(in)
 	default:
-		if r.bodyField = fieldNamed(in, r.body); r.bodyField == nil {
-			return fmt.Errorf("body %q: %s has no such field", r.body, in.FullName())
+		if err := r.compileBody(in); err != nil {
+			return err
 		}
-		r.body = string(r.bodyField.Name())
 		r.rawBody = !r.bodyField.IsList() && !r.bodyField.IsMap() && isHTTPBody(r.bodyField.Message())
 		r.updateMask = updateMask(r.verb, in, r.bodyField)
 	}
@@ -97,6 +97,26 @@ func (r *route) compileBodies() error {
 		r.responseBody, r.responseNumber = string(fd.Name()), fd.Number()
 		r.rawResponse = !fd.IsList() && !fd.IsMap() && isHTTPBody(fd.Message())
 	}
+	return nil
+}
+
+// compileBody finds the field that is the body. A dotted path is not in google/api/http.proto, but grpc-gateway takes it.
+func (r *route) compileBody(in protoreflect.MessageDescriptor) error {
+	md := in
+	var path []string
+	for name := range strings.SplitSeq(r.body, ".") {
+		if r.bodyField != nil {
+			if md = r.bodyField.Message(); md == nil || r.bodyField.IsList() || r.bodyField.IsMap() {
+				return fmt.Errorf("body %q: field %q is not a message", r.body, r.bodyField.Name())
+			}
+			r.bodyOuter = append(r.bodyOuter, r.bodyField.Number())
+		}
+		if r.bodyField = fieldNamed(md, name); r.bodyField == nil {
+			return fmt.Errorf("body %q: %s has no field %q", r.body, md.FullName(), name)
+		}
+		path = append(path, string(r.bodyField.Name()))
+	}
+	r.body = strings.Join(path, ".")
 	return nil
 }
 
@@ -138,11 +158,16 @@ func compileParam(md protoreflect.MessageDescriptor, path string) (pathParam, er
 		return p, nil
 	}
 	p.zero = zeroOf(p.field)
-	for i := len(outer) - 1; i >= 0; i-- {
-		b := protowire.AppendTag(nil, outer[i], protowire.BytesType)
-		p.zero = protowire.AppendBytes(b, p.zero)
-	}
+	p.zero = within(outer, p.zero)
 	return p, nil
+}
+
+// within wraps the wire form of a message into the fields around it, outermost first.
+func within(outer []protowire.Number, wire []byte) []byte {
+	for i := len(outer) - 1; i >= 0; i-- {
+		wire = protowire.AppendBytes(protowire.AppendTag(nil, outer[i], protowire.BytesType), wire)
+	}
+	return wire
 }
 
 func zeroOf(fd protoreflect.FieldDescriptor) []byte {
