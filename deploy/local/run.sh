@@ -23,13 +23,13 @@ mesh=$!
 pids+=($mesh)
 
 ready=
-for _ in $(seq 100); do
-  if curl -fsS -o /dev/null http://127.0.0.1:8081/readyz 2>/dev/null; then ready=1; break; fi
+for _ in $(seq 60); do
+  if bin/toolway tools show logs_search >/dev/null 2>&1; then ready=1; break; fi
   kill -0 "$mesh" 2>/dev/null || break
   sleep 0.2
 done
 if [ -z "$ready" ]; then
-  echo "the mesh did not become ready; its log:" >&2
+  echo "the mesh did not come to serve the log service; their logs:" >&2
   tail -n 20 "$log" "$dir/logs.log" >&2
   exit 1
 fi
@@ -39,12 +39,12 @@ cat <<'TXT'
 Toolway is up: gRPC 127.0.0.1:7070, HTTP and MCP 127.0.0.1:8080, admin 127.0.0.1:8081. Its log goes to the logs service behind it.
 Paste any of these in another terminal; each asks the same method through another door:
 
-  gRPC  bin/toolway tools call --backend 127.0.0.1:7070 log_search_logs '{"query":"*","pageSize":3}'
+  gRPC  bin/toolway tools call --backend 127.0.0.1:7070 logs_search '{"query":"*","pageSize":3}'
 
   HTTP  curl -s 'http://127.0.0.1:8080/v1/logs:search?query=*&pageSize=3'
 
   MCP   curl -s http://127.0.0.1:8080/mcp -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \
-          -d '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"log_search_logs","arguments":{"query":"*","pageSize":3}}}'
+          -d '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"logs_search","arguments":{"query":"*","pageSize":3}}}'
 
 And the live stream, event by event:  curl -N -H 'Accept: text/event-stream' 'http://127.0.0.1:8080/v1/logs:tail?query=*'
 

@@ -95,6 +95,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 			return fmt.Errorf("set up the engine's log: %w", err)
 		}
 	}
+	// It refuses to work before the program's own flags are parsed, which this command does not use.
+	if err := flag.CommandLine.Parse(nil); err != nil {
+		return fmt.Errorf("set up the engine: %w", err)
+	}
 	engine, cleanup, err := open(c)
 	if err != nil {
 		return err
