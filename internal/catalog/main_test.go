@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/bufbuild/protocompile"
+	"github.com/bufbuild/protocompile/protoutil"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
@@ -41,6 +42,11 @@ func corpusFiles(tb testing.TB) []string {
 // compile compiles sources by path into a set with all imports. Options of google.api and toolway.v1 can be imported.
 func compile(tb testing.TB, sources map[string]string) *descriptorpb.FileDescriptorSet {
 	tb.Helper()
+	return compileFiles(tb, sources, true)
+}
+
+func compileFiles(tb testing.TB, sources map[string]string, withImports bool) *descriptorpb.FileDescriptorSet {
+	tb.Helper()
 	c := protocompile.Compiler{
 		SourceInfoMode: protocompile.SourceInfoStandard,
 		Resolver: protocompile.WithStandardImports(protocompile.CompositeResolver{
@@ -61,16 +67,30 @@ func compile(tb testing.TB, sources map[string]string) *descriptorpb.FileDescrip
 		tb.Fatalf("compile test sources: %v", err)
 	}
 	set := new(descriptorpb.FileDescriptorSet)
+	seen := map[string]bool{}
+	var add func(fd protoreflect.FileDescriptor)
+	add = func(fd protoreflect.FileDescriptor) {
+		if seen[fd.Path()] {
+			return
+		}
+		seen[fd.Path()] = true
+		for i := range fd.Imports().Len() {
+			add(fd.Imports().Get(i).FileDescriptor)
+		}
+		if _, own := sources[fd.Path()]; own || withImports {
+			set.File = append(set.File, protoutil.ProtoFromFileDescriptor(fd))
+		}
+	}
 	for _, f := range files {
-		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
+		add(f)
 	}
 	return set
 }
 
-// compileOne compiles one file whose imports are all built in.
+// compileOne compiles one file and leaves its imports to the built-ins.
 func compileOne(tb testing.TB, source string) *descriptorpb.FileDescriptorSet {
 	tb.Helper()
-	return compile(tb, map[string]string{"test.proto": source})
+	return compileFiles(tb, map[string]string{"test.proto": source}, false)
 }
 
 func static(tb testing.TB, set *descriptorpb.FileDescriptorSet) *catalog.Snapshot {

@@ -27,7 +27,7 @@ func (l *loader) prune(f *file) (changed bool) {
 			for _, ref := range []string{m.GetInputType(), m.GetOutputType()} {
 				why, bad := l.lacks(f, full, ref)
 				if bad {
-					l.find("method-dropped", SeverityError, join(full, m.GetName()), "method %s is not served: it needs type %s, which the source does not bring; add the file that defines it", join(full, m.GetName()), why)
+					l.find("method-dropped", SeverityError, join(full, m.GetName()), "method %s is not served: it needs type %s, which could not be loaded; add or mend the file that defines it", join(full, m.GetName()), why)
 					return true
 				}
 			}
@@ -141,7 +141,7 @@ func (l *loader) pruneExtensions(f *file) (changed bool) {
 		return slices.DeleteFunc(xs, func(x *extensionProto) bool {
 			for _, ref := range []string{x.GetExtendee(), x.GetTypeName()} {
 				if ref != "" && !l.present(f, scope, ref) {
-					l.find("extension-dropped", SeverityWarning, join(scope, x.GetName()), "extension %s is left out: it needs type %s, which the source does not bring; add the file that defines it", join(scope, x.GetName()), strings.TrimPrefix(ref, "."))
+					l.find("extension-dropped", SeverityWarning, join(scope, x.GetName()), "extension %s is left out: it needs type %s, which could not be loaded; add or mend the file that defines it", join(scope, x.GetName()), strings.TrimPrefix(ref, "."))
 					changed = true
 					return true
 				}
