@@ -33,8 +33,12 @@ func (poison) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 func (poison) Put(b *[]byte) {
 	all := (*b)[:cap(*b)]
-	for i := range all {
-		all[i] = 0xdb
+	if len(all) == 0 {
+		return
+	}
+	all[0] = 0xdb
+	for n := 1; n < len(all); n *= 2 {
+		copy(all[n:], all[:n])
 	}
 }
 
@@ -99,9 +103,10 @@ func client(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn
 
 // mesh is a gRPC door before one backend.
 type mesh struct {
-	door *grpc.ClientConn
-	addr string
-	conn *dial.Conn
+	door   *grpc.ClientConn
+	addr   string
+	conn   *dial.Conn
+	server *proxy.Server
 }
 
 type meshOptions struct {
@@ -137,6 +142,7 @@ func newMesh(t testing.TB, o meshOptions) *mesh {
 	o.proxy.Handler = interceptors.Chain(router.Handle, append(interceptors.Default(o.defaults), o.chain...)...)
 	o.proxy.Options = append(o.proxy.Options, experimental.BufferPool(poison{}))
 	s := proxy.New(o.proxy)
+	m.server = s
 	m.addr = listen(t, s, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
