@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 )
 
 // Position is a place in the order in which followers see entries. What its parts mean is the engine's affair: the embedded

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"github.com/toolway/toolway/services/logs"
-	"google.golang.org/grpc/codes"
 )
 
 // slowQuery takes minutes over what fillSlow stored: hundreds of expressions over a line of text in each of thousands of blocks.

@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 )
 
 // Names that VictoriaLogs gives a meaning to, and the one that this service adds.

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
-	"github.com/toolway/toolway/services/logs"
 	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -26,6 +24,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/logs"
 )
 
 // patience is how long a test waits for what must happen; it is not reached unless something is broken.

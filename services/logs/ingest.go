@@ -5,8 +5,9 @@ import (
 	"io"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"google.golang.org/grpc"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 )
 
 // maxRejections is how many reasons the summary of a stream holds.

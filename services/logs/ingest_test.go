@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
-	"github.com/toolway/toolway/services/logs"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/logs"
 )
 
 func TestIngestRejectsAlone(t *testing.T) {

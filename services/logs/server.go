@@ -8,9 +8,10 @@ import (
 	"math"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 )
 
 // Limits of a search, as the contract states them.

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 )
 
 // tailBatch is how many entries a tail asks of the engine at once, within [maxFollowBytes]. Nothing more is held for a slow

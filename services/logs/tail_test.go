@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
-	"github.com/toolway/toolway/services/logs"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/logs"
 )
 
 // A reader that breaks off and resumes with the last cursor, over and over, sees every matching entry once and in order of

@@ -21,12 +21,13 @@ import (
 	"syscall"
 	"time"
 
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
-	"github.com/toolway/toolway/services/logs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+
+	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/logs"
 )
 
 // grace is how long calls may go on after a signal.
@@ -34,13 +35,10 @@ const grace = 10 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "logs: %v\n", err)
-		stop()
 		os.Exit(1)
 	}
 }
@@ -106,7 +104,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 	defer cleanup()
 	defer func() { err = errors.Join(err, engine.Close()) }()
 
-	listener, err := net.Listen("tcp", c.addr)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr)
 	if err != nil {
 		return fmt.Errorf("listen on %q: %w; choose another address with --addr", c.addr, err)
 	}
