@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/catalog"
@@ -186,7 +187,7 @@ func toolsCallCommand() *cobra.Command {
 				return nil
 			}
 			st := status.Convert(err)
-			fmt.Fprintf(os.Stderr, "toolway: %s: %s\n", st.Code(), st.Message())
+			fmt.Fprintf(os.Stderr, "toolway: %s: %s\n", code.Code(st.Code()), st.Message())
 			for _, d := range st.Details() {
 				fmt.Fprintf(os.Stderr, "  %v\n", d)
 			}

@@ -66,7 +66,7 @@ func writeContract(path string, files *catalog.Files) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when it was renamed
 	if _, err := tmp.Write(data); err != nil {
 		tmp.Close()
 		return err

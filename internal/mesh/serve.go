@@ -97,7 +97,9 @@ func (m *Mesh) drain(servers []*http.Server, cut context.CancelFunc) {
 			if err := srv.Shutdown(ctx); err != nil {
 				m.log.Warn("calls were cut after the drain time", "error", err)
 				cut()
-				srv.Close()
+				if err := srv.Close(); err != nil {
+					m.log.Warn("close connections", "error", err)
+				}
 			}
 		})
 	}
