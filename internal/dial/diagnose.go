@@ -5,6 +5,8 @@ import "strings"
 // symptom is a text in a connection error, and what it means.
 type symptom struct{ text, meaning string }
 
+const closedAtOnce = "the backend closed the connection at once: it may want a client certificate (mutual TLS), or TLS where none is configured for it"
+
 // symptoms are what grpc-go, crypto/tls and the operating system say, most telling first.
 var symptoms = []symptom{
 	{"first record does not look like a TLS handshake", "the backend speaks plaintext, but TLS is configured for it: remove tls, or use the port that serves TLS"},
@@ -12,7 +14,6 @@ var symptoms = []symptom{
 	{"no application protocol", `the backend speaks TLS but refuses "h2" by ALPN: it is no gRPC server, or HTTP/2 is turned off there`},
 	{"frame header looked like an HTTP/1.1 header", "the backend speaks HTTP/1, not gRPC: check the port, and whether a proxy stands before it"},
 	{"http2: frame too large", "what answers is no plaintext HTTP/2: the backend may want TLS, or the port may be another protocol's"},
-	{"error reading server preface", "the connection was closed before HTTP/2 began: the backend most likely wants TLS (configure tls), or the port is another protocol's"},
 	{"certificate signed by unknown authority", "the backend's certificate descends from no certificate known here: give its CA file"},
 	{"certificate has expired", "the backend's certificate has expired, or the clock here is wrong"},
 	{"not yet valid", "the backend's certificate is not valid yet, or the clock here is wrong"},
@@ -29,6 +30,9 @@ var symptoms = []symptom{
 	{"permission denied", "the socket may not be opened by this user: check its mode and owner"},
 	{"network is unreachable", "there is no route to the address: check the network"},
 	{"no route to host", "there is no route to the address: check the network and firewall"},
+	{"broken pipe", closedAtOnce},
+	{"connection reset by peer", closedAtOnce},
+	{"error reading server preface", "the connection was closed before HTTP/2 began: the backend most likely wants TLS (configure tls), or the port is another protocol's"},
 	{"i/o timeout", "the address does not answer: check that the backend runs and that no firewall is in between"},
 	{"context deadline exceeded", "the address does not answer in time: check that the backend runs and that no firewall is in between"},
 	{ErrConnecting.Error(), "the first connection is still being made; if this stays so, the address does not answer: check that the backend runs and that no firewall is in between"},
