@@ -137,12 +137,21 @@ func (b *builder) growOne(n *node, size *int) bool {
 func (b *builder) trim(top *node, size *int) {
 	root := b.body(top)
 	sizes := make([]int, len(root.props))
+	own, seen := 0, map[*definition]bool{}
 	for i, p := range root.props {
-		sizes[i] = len(p.name) + 4 + b.size(p.node)
+		sizes[i] = len(p.name) + len(`"":,`) + b.size(p.node)
+		own += sizes[i]
+		for _, d := range p.node.definitions() {
+			sizes[i] += b.defSize(d)
+			if !seen[d] {
+				own += b.defSize(d)
+			}
+			seen[d] = true
+		}
 	}
-	const words = 512 // for the sentence that names what is left out
+	const words = 450 // for the sentence that names what is left out
 	keep := make([]bool, len(root.props))
-	budget := b.o.MaxBytes - words - (*size - sum(sizes))
+	budget := b.limit - words - (*size - own)
 	for _, must := range []bool{true, false} {
 		for i, p := range root.props {
 			if slices.Contains(root.required, p.name) == must && sizes[i] <= budget {
@@ -151,28 +160,41 @@ func (b *builder) trim(top *node, size *int) {
 			}
 		}
 	}
+	b.keep(root, keep)
+	*size = b.total(top)
+	if *size <= b.limit {
+		return
+	}
+	root.desc, root.words, root.left = strconv.Itoa(len(keep))+" keys are accepted but left out here for size.", nil, nil
+	b.keep(root, make([]bool, len(root.props)))
+	root.left = nil
+	*size = b.total(top)
+}
+
+// keep drops all other properties of the root, and what only they needed.
+func (b *builder) keep(root *node, keep []bool) {
 	var props []prop
+	used := map[*definition]bool{}
 	for i, p := range root.props {
 		if keep[i] {
 			props = append(props, p)
+			for _, d := range p.node.definitions() {
+				used[d] = true
+			}
 			continue
 		}
 		root.left = append(root.left, p.name)
 		root.required = slices.DeleteFunc(root.required, func(s string) bool { return s == p.name })
 		b.forget(p.node)
 	}
-	root.props = props
-	root.closed = root.closed && b.o.Profile == Strict
-	*size = b.size(top)
-	if *size > b.o.MaxBytes {
-		root.desc, root.words, root.left = "", nil, root.left[:min(len(root.left), 1)]
-		*size = b.size(top)
-	}
-	if *size > b.o.MaxBytes {
-		root.props, root.required, root.left, b.pending = nil, nil, nil, nil
-		root.desc = strconv.Itoa(len(sizes)) + " fields, too many to describe here."
-		*size = b.size(top)
-	}
+	root.closed = root.closed && (len(props) == len(root.props) || b.o.Profile == Strict)
+	root.props, root.choices = props, nil
+	b.defs = slices.DeleteFunc(b.defs, func(d *definition) bool {
+		if !used[d] {
+			delete(b.byType, protoreflect.FullName(d.name))
+		}
+		return !used[d]
+	})
 }
 
 // forget takes a node that was dropped off the pending list.
@@ -180,18 +202,22 @@ func (b *builder) forget(n *node) {
 	b.pending = slices.DeleteFunc(b.pending, func(p *node) bool { return p == n || p == n.items || p == n.values })
 }
 
-func sum(ns []int) int {
-	total := 0
-	for _, n := range ns {
-		total += n
-	}
-	return total
-}
-
 func (b *builder) size(n *node) int {
 	b.enc.buf = b.enc.buf[:0]
 	b.enc.node(n)
 	return len(b.enc.buf)
+}
+
+// total is the size of the schema with its definitions as they are now.
+func (b *builder) total(top *node) int {
+	size := b.size(top)
+	if len(b.defs) > 0 {
+		size += len(`,"$defs":{}`)
+	}
+	for _, d := range b.defs {
+		size += b.defSize(d)
+	}
+	return size
 }
 
 func (b *builder) encode(top *node) json.RawMessage {
@@ -229,7 +255,7 @@ func referenced(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 		b.reset(plans[i])
 		last := i == len(plans)-1
 		top := b.top(md)
-		size := b.size(top)
+		size := b.total(top)
 		if size > b.limit && last {
 			b.trim(top, &size)
 		}
@@ -251,12 +277,6 @@ func referenced(md protoreflect.MessageDescriptor, o Options) json.RawMessage {
 // defineAll grows the definitions in the order in which they were first needed, as far as the budget goes.
 func (b *builder) defineAll(size int, last bool) bool {
 	whole := true
-	if len(b.defs) > 0 {
-		size += len(`,"$defs":{}`)
-	}
-	for _, d := range b.defs {
-		size += b.defSize(d)
-	}
 	for i := 0; i < len(b.defs); i++ {
 		d := b.defs[i]
 		known := len(b.defs)
@@ -287,6 +307,11 @@ func (b *builder) defSize(d *definition) int { return len(d.name) + len(`"":,`) 
 
 // text returns a comment as the plan wants it, of at most limit runes.
 func (b *builder) text(d protoreflect.Descriptor, limit int) string {
+	return b.fieldText(d, limit, behaviour{})
+}
+
+// fieldText is text without what the schema says anyway.
+func (b *builder) fieldText(d protoreflect.Descriptor, limit int, said behaviour) string {
 	if limit == 0 {
 		return ""
 	}
@@ -295,6 +320,7 @@ func (b *builder) text(d protoreflect.Descriptor, limit int) string {
 		s = clean(rawComment(d))
 		b.comments[d] = s
 	}
+	s = said.trim(s)
 	if b.plan.oneLine {
 		s = firstSentence(s)
 	}

@@ -246,11 +246,15 @@ func lastSentence(s string) int {
 	return 0
 }
 
-// firstSentence returns the first sentence of s.
+// firstSentence returns the first sentence of s, and the second where the first is one word, such as "Required.".
 func firstSentence(s string) string {
+	words := false
 	for i := 1; i < len(s); i++ {
-		if s[i] == '\n' || s[i] == ' ' && sentenceEnd(s, i) {
+		switch {
+		case s[i] == '\n', s[i] == ' ' && words && sentenceEnd(s, i):
 			return s[:i]
+		case s[i] == ' ' && !sentenceEnd(s, i):
+			words = true
 		}
 	}
 	return s

@@ -109,6 +109,17 @@ func (n *node) omitted() bool {
 	return n.omit || n.target != nil && n.target.cut || n.items != nil && n.items.omitted()
 }
 
+// definitions returns what the node refers to.
+func (n *node) definitions() []*definition {
+	var ds []*definition
+	for _, m := range []*node{n, n.items, n.values} {
+		if m != nil && m.target != nil {
+			ds = append(ds, m.target)
+		}
+	}
+	return ds
+}
+
 // encoder writes nodes as JSON.
 type encoder struct {
 	buf    []byte

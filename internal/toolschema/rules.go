@@ -218,6 +218,9 @@ func orZero(n *node) {
 		zero = `0,"0"`
 	case n.kind == "integer", n.kind == "number", len(n.anyOf) > 0 && n.anyOf[0].kind == "number":
 		zero = "0"
+	case n.kind == "boolean":
+		n.exact = nil
+		return
 	default:
 		return
 	}

@@ -36,7 +36,7 @@ func (b *builder) value(f *field, g *growth) *node {
 
 // about returns what the contract says of a field besides its type.
 func (b *builder) about(f *field) string {
-	text := f.behaves.trim(b.text(f.fd, b.plan.fieldRunes))
+	text := b.fieldText(f.fd, b.plan.fieldRunes, f.behaves)
 	schema := option[*openapi.JSONSchema](f.options, openapi.E_Openapiv2Field)
 	if words := httpBody[f.fd.FullName()]; words != "" {
 		text = words

@@ -1,0 +1,111 @@
+package toolschema_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/toolway/toolway/internal/toolschema"
+)
+
+// TestBudget holds heavy messages to small budgets: the schema stays within, valid, by the rules, and says that something is cut.
+func TestBudget(t *testing.T) {
+	for set, names := range map[string][]string{
+		"temporal-api":              {"temporal.api.workflowservice.v1.RespondWorkflowTaskCompletedRequest", "temporal.api.workflowservice.v1.GetWorkflowExecutionHistoryResponse"},
+		"qdrant":                    {"qdrant.QueryPointGroups", "qdrant.QueryPoints"},
+		"googleapis-core":           {"google.container.v1.Cluster", "google.cloud.bigquery.v2.Job"},
+		"googleapis-conversational": {"google.cloud.ces.v1.CreateAppRequest"},
+	} {
+		files, _ := load(t, filepath.Join(corpusDir(t), set+".binpb"))
+		for _, name := range names {
+			d, err := files.FindDescriptorByName(protoreflect.FullName(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range []toolschema.Profile{toolschema.Portable, toolschema.Full, toolschema.Strict} {
+				for _, dir := range []toolschema.Direction{toolschema.Input, toolschema.Output} {
+					for _, size := range []int{256, 700, 2000, 5000, 16000, -1} {
+						for _, list := range []string{"", "items"} {
+							checkBudget(t, d.(protoreflect.MessageDescriptor), toolschema.Options{Profile: p, Direction: dir, MaxBytes: size, List: list})
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func checkBudget(t *testing.T, md protoreflect.MessageDescriptor, o toolschema.Options) {
+	t.Helper()
+	schema := toolschema.For(md, o)
+	if o.MaxBytes > 0 && len(schema) > o.MaxBytes {
+		t.Errorf("For(%s, %+v) is %d bytes: %s", md.FullName(), o, len(schema), schema)
+	}
+	if _, err := compile(schema); err != nil {
+		t.Errorf("For(%s, %+v) does not compile: %v\n%s", md.FullName(), o, err, schema)
+	}
+	problems := toolschema.Problems(schema, o.Profile, o.Direction)
+	for _, p := range problems {
+		if !strings.Contains(p, "strict-size") {
+			t.Errorf("For(%s, %+v): %s", md.FullName(), o, p)
+		}
+	}
+	if o.MaxBytes > 0 && o.MaxBytes <= 2000 && !bytes.Contains(schema, []byte("left out")) && !bytes.Contains(schema, []byte("not described here")) && !bytes.Contains(schema, []byte("too many")) {
+		t.Errorf("For(%s, %+v) does not say what is cut: %s", md.FullName(), o, schema)
+	}
+}
+
+// message builds a message from its descriptor proto.
+func message(t *testing.T, file *descriptorpb.FileDescriptorProto) protoreflect.MessageDescriptor {
+	t.Helper()
+	fd, err := protodesc.FileOptions{AllowUnresolvable: true}.New(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd.Messages().Get(0)
+}
+
+func TestThousandFields(t *testing.T) {
+	m := &descriptorpb.DescriptorProto{Name: proto.String("Wide")}
+	for i := range 1000 {
+		f := &descriptorpb.FieldDescriptorProto{
+			Name: proto.String(fmt.Sprintf("field_number_%d_of_many", i)), Number: proto.Int32(int32(i + 1)),
+			Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_INT64.Enum(),
+		}
+		if i%100 == 99 {
+			f.Label = descriptorpb.FieldDescriptorProto_LABEL_REQUIRED.Enum()
+		}
+		if i%10 == 3 {
+			f.Type, f.TypeName = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), proto.String(".Wide")
+		}
+		m.Field = append(m.Field, f)
+	}
+	md := message(t, &descriptorpb.FileDescriptorProto{Name: proto.String("wide.proto"), MessageType: []*descriptorpb.DescriptorProto{m}})
+	for _, p := range []toolschema.Profile{toolschema.Portable, toolschema.Full, toolschema.Strict} {
+		for _, size := range []int{0, 300, 4000, -1} {
+			checkBudget(t, md, toolschema.Options{Profile: p, MaxBytes: size})
+		}
+	}
+	var schema struct {
+		Description string
+		Properties  map[string]json.RawMessage
+		Required    []string
+	}
+	if err := json.Unmarshal(toolschema.For(md, toolschema.Options{}), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if len(schema.Required) != 10 || schema.Properties["fieldNumber999OfMany"] == nil {
+		t.Errorf("required = %v, want all 10, last one included", schema.Required)
+	}
+	if len(schema.Properties) < 200 || !strings.Contains(schema.Description, "Accepted but not described here: ") {
+		t.Errorf("%d properties, description %q; want most of the budget used, and the rest named", len(schema.Properties), schema.Description)
+	}
+}
