@@ -38,11 +38,11 @@ type ids struct {
 	call    string // what logs and audit call it: 32 hex digits, also a W3C trace id
 }
 
-type idsKey struct{}
-
-func idsOf(ctx context.Context) ids {
-	id, _ := ctx.Value(idsKey{}).(ids)
-	return id
+// exchange is one HTTP request and its answer.
+type exchange struct {
+	w  http.ResponseWriter
+	r  *http.Request
+	id ids
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
@@ -69,35 +69,37 @@ func traceID(s string) bool {
 }
 
 // serve makes the call that a route stands for.
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m match, id ids) {
+func (g *Gateway) serve(x *exchange, m match) {
+	r := x.r
 	timeout, limited, err := parseTimeout(r.Header.Get("Grpc-Timeout"))
 	if err != nil {
-		g.fail(w, r, nil, err)
+		g.fail(x, nil, err)
 		return
 	}
-	var ctx context.Context
-	var cancel context.CancelFunc
-	if limited {
-		ctx, cancel = context.WithTimeout(r.Context(), timeout)
-	} else {
-		ctx, cancel = context.WithCancel(r.Context())
+	ctx, cancel := r.Context(), context.CancelFunc(nil)
+	switch {
+	case limited:
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	case m.method.Kind().Server:
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
 	}
-	defer cancel()
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
-	c := &call.Call{ID: id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, id.request)}
-	requests, err := g.requests(ctx, w, r, m)
+	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request)}
+	requests, err := g.requests(ctx, x, m)
 	if err != nil {
-		g.fail(w, r, m.method.Backend, err)
+		g.fail(x, m.method.Backend, err)
 		return
 	}
 	if requests.stop != nil {
 		defer requests.stop()
 	}
 	if m.method.Kind().Server {
-		g.stream(ctx, cancel, w, r, m, c, requests)
+		g.stream(ctx, cancel, x, m, c, requests)
 		return
 	}
-	g.unary(ctx, w, r, m, c, requests)
+	g.unary(ctx, x, m, c, requests)
 }
 
 // forward is the metadata that may cross to the backend.
@@ -132,11 +134,11 @@ func (r remote) String() string { return string(r) }
 var _ net.Addr = remote("")
 
 // requests returns the call's request messages. Everything that can be wrong with a single request is found here, before the chain runs.
-func (g *Gateway) requests(ctx context.Context, w http.ResponseWriter, r *http.Request, m match) (*requestSource, error) {
+func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestSource, error) {
 	if m.method.Kind().Client && m.body == wholeBody && !m.rawBody {
-		return g.lines(ctx, w, r, m)
+		return g.lines(ctx, x, m)
 	}
-	wire, err := g.requestWire(r, m)
+	wire, err := g.requestWire(x.r, m)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +162,7 @@ func (s *requestSource) blame(err error) error {
 }
 
 // unary runs a call with one reply: nothing is written before the call has ended.
-func (g *Gateway) unary(ctx context.Context, w http.ResponseWriter, r *http.Request, m match, c *call.Call, requests *requestSource) {
+func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call, requests *requestSource) {
 	buf := bodies.Get().(*[]byte)
 	body := (*buf)[:0]
 	defer func() {
@@ -187,12 +189,13 @@ func (g *Gateway) unary(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		err = status.Error(codes.Internal, "backend sent no reply")
 	}
 	if err != nil {
-		g.fail(w, r, m.method.Backend, err)
+		g.fail(x, m.method.Backend, err)
 		return
 	}
-	g.replyHeader(w.Header(), stream.Header())
-	setContentType(w.Header(), contentType, m.rawResponse)
-	g.write(w, r, http.StatusOK, body)
+	h := x.w.Header()
+	g.replyHeader(h, stream.Header())
+	setContentType(h, contentType, m.rawResponse)
+	g.write(x, http.StatusOK, body)
 }
 
 // appendReply appends a reply in the form that the route asks for.
@@ -225,10 +228,16 @@ func malformed(m match) error {
 	return status.Errorf(codes.Internal, "backend %q sent a malformed %s", m.method.Backend.Name, m.method.Desc.Output().FullName())
 }
 
+// Values of headers that every answer has, shared by all: adding to one copies it.
+var (
+	jsonType = []string{"application/json"}
+	nosniff  = []string{"nosniff"}
+)
+
 // setContentType sets the type of an answer. What a backend may choose freely must not run as a page of this origin.
 func setContentType(h http.Header, contentType string, raw bool) {
 	if !raw {
-		h.Set("Content-Type", contentType)
+		h["Content-Type"] = jsonType
 		return
 	}
 	if contentType == "" || strings.ContainsAny(contentType, "\r\n") {

@@ -18,8 +18,8 @@ import (
 
 // lines reads the request messages of a client-streaming or bidi method: JSON objects one after the other, one a line by convention.
 // One goroutine reads ahead by one message; close waits for it.
-func (g *Gateway) lines(ctx context.Context, w http.ResponseWriter, r *http.Request, m match) (*requestSource, error) {
-	s := &requestSource{}
+func (g *Gateway) lines(ctx context.Context, x *exchange, m match) (*requestSource, error) {
+	s, r := &requestSource{}, x.r
 	if r.URL.RawQuery != "" {
 		if _, _, err := m.appendQuery(nil, r.URL.RawQuery); err != nil {
 			return nil, err
@@ -36,7 +36,7 @@ func (g *Gateway) lines(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return nil, err
 	}
-	rc := http.NewResponseController(w)
+	rc := http.NewResponseController(x.w)
 	// HTTP/1 servers otherwise read the body to its end before they answer. HTTP/2 needs no permission and refuses it.
 	_ = rc.EnableFullDuplex()
 	ctx, cancel := context.WithCancel(ctx)

@@ -55,7 +55,7 @@ func (e *refusal) with(key, value string) *refusal {
 }
 
 // statusOf returns the status that the caller sees. What is no status becomes INTERNAL with a fixed text, and goes to the log.
-func (g *Gateway) statusOf(ctx context.Context, err error) *status.Status {
+func (g *Gateway) statusOf(ctx context.Context, id ids, err error) *status.Status {
 	var bad *transcode.Error
 	if errors.As(err, &bad) {
 		return invalid(bad)
@@ -67,8 +67,8 @@ func (g *Gateway) statusOf(ctx context.Context, err error) *status.Status {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err)
 	}
-	g.logger.LogAttrs(ctx, slog.LevelError, "error without a status", slog.String("call_id", idsOf(ctx).call), slog.Any("error", err))
-	return status.New(codes.Internal, "internal error; the log has the cause under call id "+idsOf(ctx).call)
+	g.logger.LogAttrs(ctx, slog.LevelError, "error without a status", slog.String("call_id", id.call), slog.Any("error", err))
+	return status.New(codes.Internal, "internal error; the log has the cause under call id "+id.call)
 }
 
 func invalid(e *transcode.Error) *status.Status {
@@ -85,10 +85,10 @@ func invalid(e *transcode.Error) *status.Status {
 }
 
 // fail answers with the status of err. Nothing may have been written before. b, which may be nil, resolves details.
-func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, b *catalog.Backend, err error) {
-	st := g.statusOf(r.Context(), err)
+func (g *Gateway) fail(x *exchange, b *catalog.Backend, err error) {
+	st := g.statusOf(x.r.Context(), x.id, err)
 	code := httpStatus(st.Code())
-	h := w.Header()
+	h := x.w.Header()
 	var no *refusal
 	if errors.As(err, &no) {
 		code = no.http
@@ -106,7 +106,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, b *catalog.Backen
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	g.write(w, r, code, body)
+	g.write(x, code, body)
 }
 
 // retryAfter is the delay of a RetryInfo in whole seconds, rounded up.

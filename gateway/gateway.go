@@ -3,7 +3,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -162,20 +161,19 @@ func newTable(s *catalog.Snapshot, logger *slog.Logger) *table {
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := newIDs(r.Header.Get(requestIDHeader))
+	x := &exchange{w: w, r: r, id: newIDs(r.Header.Get(requestIDHeader))}
 	h := w.Header()
-	h.Set(requestIDHeader, id.request)
-	if id.call != id.request {
-		h.Set(callIDHeader, id.call)
+	h.Set(requestIDHeader, x.id.request)
+	if x.id.call != x.id.request {
+		h.Set(callIDHeader, x.id.call)
 	}
-	h.Set("X-Content-Type-Options", "nosniff")
-	r = r.WithContext(context.WithValue(r.Context(), idsKey{}, id))
+	h["X-Content-Type-Options"] = nosniff
 	cors, err := g.origins.check(r)
 	if len(g.origins.origins) > 0 {
 		h.Add("Vary", "Origin")
 	}
 	if err != nil {
-		g.fail(w, r, nil, err)
+		g.fail(x, nil, err)
 		return
 	}
 	if cors != "" {
@@ -184,39 +182,45 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t := g.current()
 	if r.URL.Path == openAPIPath {
-		g.serveOpenAPI(w, r, t)
+		g.serveOpenAPI(x, t)
 		return
 	}
 	path := r.URL.EscapedPath()
-	if m, ok := t.index.lookup(r.Method, path); ok {
-		g.serve(w, r, m, id)
+	if isPreflight(r) {
+		// Never a call, even where a route takes OPTIONS: a browser sends it without credentials.
+		g.noRoute(x, t, path, cors != "")
 		return
 	}
-	g.noRoute(w, r, t, path, cors != "")
+	if m, ok := t.index.lookup(r.Method, path); ok {
+		g.serve(x, m)
+		return
+	}
+	g.noRoute(x, t, path, cors != "")
 }
 
 // noRoute answers what no route takes: OPTIONS, a wrong HTTP method, or a path that is not there.
-func (g *Gateway) noRoute(w http.ResponseWriter, r *http.Request, t *table, path string, cors bool) {
+func (g *Gateway) noRoute(x *exchange, t *table, path string, cors bool) {
+	r := x.r
 	allowed := t.index.allowed(path)
 	if len(allowed) == 0 {
 		if path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			g.landing(w, r)
+			g.landing(x)
 			return
 		}
-		g.fail(w, r, nil, refuse(http.StatusNotFound, codes.NotFound, notFound(t.snapshot, r.Method, r.URL.Path)))
+		g.fail(x, nil, refuse(http.StatusNotFound, codes.NotFound, notFound(t.snapshot, r.Method, r.URL.Path)))
 		return
 	}
 	if r.Method == http.MethodOptions {
-		w.Header().Set("Allow", strings.Join(append(allowed, http.MethodOptions), ", "))
-		if cors && r.Header.Get("Access-Control-Request-Method") != "" {
-			preflight(w, allowed)
+		x.w.Header().Set("Allow", strings.Join(append(allowed, http.MethodOptions), ", "))
+		if cors && isPreflight(r) {
+			preflight(x.w, allowed)
 			return
 		}
-		w.WriteHeader(http.StatusNoContent)
+		x.w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	list := strings.Join(allowed, ", ")
-	g.fail(w, r, nil, refuse(http.StatusMethodNotAllowed, codes.Unimplemented,
+	g.fail(x, nil, refuse(http.StatusMethodNotAllowed, codes.Unimplemented,
 		fmt.Sprintf("path %q: no method for %s; it takes %s", r.URL.Path, r.Method, list)).with("Allow", list))
 }
 
@@ -252,20 +256,20 @@ func notFound(s *catalog.Snapshot, verb, path string) string {
 	return text + fmt.Sprintf("; there is no service %q", service)
 }
 
-func (g *Gateway) landing(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	g.write(w, r, http.StatusOK, []byte("Toolway, HTTP door.\n\nOpenAPI:  GET /openapi.json\nMethods:  POST /{package.Service}/{Method}, or as their google.api.http rules say\nStreams:  newline-delimited JSON, or server-sent events with Accept: text/event-stream\n"))
+func (g *Gateway) landing(x *exchange) {
+	x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	g.write(x, http.StatusOK, []byte("Toolway, HTTP door.\n\nOpenAPI:  GET /openapi.json\nMethods:  POST /{package.Service}/{Method}, or as their google.api.http rules say\nStreams:  newline-delimited JSON, or server-sent events with Accept: text/event-stream\n"))
 }
 
 // write sends a whole answer, within the stall timeout.
-func (g *Gateway) write(w http.ResponseWriter, r *http.Request, code int, body []byte) {
+func (g *Gateway) write(x *exchange, code int, body []byte) {
 	// The server's write timeout counts from the request; a slow call must not eat it up. Where the server sets none, a deadline would stay
 	// on the connection for the next request.
-	if r.ProtoMajor >= 2 || serverSetsDeadlines(r.Context()) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.stall))
+	if x.r.ProtoMajor >= 2 || serverSetsDeadlines(x.r.Context()) {
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(g.stall))
 	}
-	w.WriteHeader(code)
-	if _, err := w.Write(body); err != nil {
-		g.logger.LogAttrs(r.Context(), slog.LevelDebug, "caller is gone", slog.String("call_id", idsOf(r.Context()).call), slog.Any("error", err))
+	x.w.WriteHeader(code)
+	if _, err := x.w.Write(body); err != nil {
+		g.logger.LogAttrs(x.r.Context(), slog.LevelDebug, "caller is gone", slog.String("call_id", x.id.call), slog.Any("error", err))
 	}
 }

@@ -201,6 +201,12 @@ func (s *search) take(n *node) bool {
 }
 
 func (s *search) gather(r *route) {
+	if r.verb == anyMethod {
+		for _, v := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
+			s.all[v] = true
+		}
+		return
+	}
 	s.all[r.verb] = true
 	if r.verb == http.MethodGet && !r.method.Kind().Server {
 		s.all[http.MethodHead] = true

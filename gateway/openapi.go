@@ -28,19 +28,20 @@ type document struct {
 	err         error
 }
 
-func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request, t *table) {
+func (g *Gateway) serveOpenAPI(x *exchange, t *table) {
+	r := x.r
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		g.fail(w, r, nil, refuse(http.StatusMethodNotAllowed, codes.Unimplemented, "path \""+openAPIPath+"\": it takes GET, HEAD").with("Allow", "GET, HEAD"))
+		g.fail(x, nil, refuse(http.StatusMethodNotAllowed, codes.Unimplemented, "path \""+openAPIPath+"\": it takes GET, HEAD").with("Allow", "GET, HEAD"))
 		return
 	}
 	d := &t.openapi
 	d.once.Do(func() { d.make(t) })
 	if d.err != nil {
-		g.fail(w, r, nil, d.err)
+		g.fail(x, nil, d.err)
 		return
 	}
 	body, etag := d.plain, `"`+d.etag+`"`
-	h := w.Header()
+	h := x.w.Header()
 	h.Add("Vary", "Accept-Encoding")
 	if acceptsGzip(r.Header) {
 		body, etag = d.gzip, `"`+d.etag+`-gzip"`
@@ -50,12 +51,12 @@ func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request, t *table)
 	h.Set("Cache-Control", "no-cache")
 	if matchesETag(r.Header.Get("If-None-Match"), etag) {
 		h.Del("Content-Encoding")
-		w.WriteHeader(http.StatusNotModified)
+		x.w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	g.write(w, r, http.StatusOK, body)
+	g.write(x, http.StatusOK, body)
 }
 
 func acceptsGzip(h http.Header) bool {

@@ -101,6 +101,10 @@ func withoutDefaultPort(host string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443")
 }
 
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && r.Header.Get("Origin") != ""
+}
+
 // preflight answers a CORS preflight from an allowed origin.
 func preflight(w http.ResponseWriter, methods []string) {
 	h := w.Header()

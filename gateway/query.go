@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -11,8 +12,8 @@ import (
 	"github.com/toolway/toolway/internal/transcode"
 )
 
-// maxParams bounds the query parameters of one request.
-const maxParams = 1000
+// maxParams bounds the different query parameters of one request.
+const maxParams = 200
 
 // param is one query parameter with all its values, in the order of the query.
 type param struct {
@@ -23,7 +24,6 @@ type param struct {
 // parseQuery decodes a raw query once; "+" is a space.
 func parseQuery(raw string) ([]param, error) {
 	var out []param
-	var at map[string]int
 	for raw != "" {
 		var pair string
 		pair, raw, _ = strings.Cut(raw, "&")
@@ -38,16 +38,12 @@ func parseQuery(raw string) ([]param, error) {
 		if value, err = url.QueryUnescape(value); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "query parameter %q: malformed percent-encoding", name)
 		}
-		i, ok := at[name]
-		if !ok {
+		i := slices.IndexFunc(out, func(p param) bool { return p.name == name })
+		if i < 0 {
 			if len(out) == maxParams {
 				return nil, status.Errorf(codes.InvalidArgument, "query: more than %d parameters", maxParams)
 			}
-			if at == nil {
-				at = make(map[string]int)
-			}
 			i = len(out)
-			at[name] = i
 			out = append(out, param{name: name})
 		}
 		out[i].values = append(out[i].values, value)

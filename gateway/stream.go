@@ -27,18 +27,18 @@ var errStalled = errors.New("caller does not read")
 //
 // The chain's goroutine encodes replies into a small buffer; one writer goroutine, which alone touches w until it has ended, sends what is
 // there and flushes. An event is sent at once when the writer is idle, and several go together when it is not.
-func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, r *http.Request, m match, c *call.Call, requests *requestSource) {
-	if !canFlush(w) {
+func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exchange, m match, c *call.Call, requests *requestSource) {
+	if !canFlush(x.w) {
 		g.logger.Error("response writer cannot flush: a wrapper around it has no Unwrap method", "call_id", c.ID)
-		g.fail(w, r, nil, status.Error(codes.Internal, "the server cannot stream"))
+		g.fail(x, nil, status.Error(codes.Internal, "the server cannot stream"))
 		return
 	}
 	out := &writer{
-		gateway: g, w: w, rc: http.NewResponseController(w), cancel: cancel, clears: r.ProtoMajor >= 2,
+		gateway: g, id: x.id, w: x.w, rc: http.NewResponseController(x.w), cancel: cancel, clears: x.r.ProtoMajor >= 2,
 		wake: make(chan struct{}, 1), space: make(chan struct{}, 1), finish: make(chan struct{}), done: make(chan struct{}),
 	}
 	switch {
-	case accepts(r.Header, eventStream):
+	case accepts(x.r.Header, eventStream):
 		out.form = events
 	case m.rawResponse:
 		out.form = raw
@@ -53,7 +53,7 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, w http.
 	committed := out.end(ctx, m, err)
 	switch {
 	case !committed:
-		g.fail(w, r, m.method.Backend, err)
+		g.fail(x, m.method.Backend, err)
 	case out.failure != nil:
 		g.logger.LogAttrs(ctx, slog.LevelInfo, "stream dropped", slog.String("call_id", c.ID), slog.String("method", m.method.FullMethod), slog.Any("error", out.failure))
 		panic(http.ErrAbortHandler)
@@ -75,6 +75,7 @@ const (
 // writer sends a stream to the caller.
 type writer struct {
 	gateway *Gateway
+	id      ids
 	w       http.ResponseWriter
 	rc      *http.ResponseController
 	cancel  context.CancelFunc // of the call
@@ -190,7 +191,7 @@ func (o *writer) stop() {
 func (o *writer) finishWith(ctx context.Context, m match, err error) {
 	st := status.New(codes.OK, "")
 	if err != nil {
-		st = o.gateway.statusOf(ctx, err)
+		st = o.gateway.statusOf(ctx, o.id, err)
 	}
 	o.trailer = st
 	switch {

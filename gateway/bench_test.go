@@ -1,0 +1,99 @@
+package gateway_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+
+	"github.com/toolway/toolway/gateway"
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+// discard is a response writer without a buffer.
+type discard struct{ h http.Header }
+
+func (d *discard) Header() http.Header         { return d.h }
+func (d *discard) WriteHeader(int)             {}
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// BenchmarkLookup measures a whole request to a handler that answers at once, behind 10,000 routes, next to grpc-gateway's mux, which scans.
+func BenchmarkLookup(b *testing.B) {
+	const n = 10_000
+	templates := make([]string, n)
+	for i := range templates {
+		templates[i] = fmt.Sprintf("/v%d/{a=projects/*/things%d/*}:do", i%10, i)
+	}
+	path := "/v7/projects/p/things5007/x:do"
+	b.Run("gateway", func(b *testing.B) {
+		g := gateway.New(gateway.Config{Catalog: catalog.Fixed(matchContract(b, templates...)), Handler: instant})
+		serveMany(b, g, "GET", path, "")
+	})
+	b.Run("grpc-gateway-mux", func(b *testing.B) {
+		mux := runtime.NewServeMux()
+		for _, t := range templates {
+			if err := mux.HandlePath("GET", t, func(w http.ResponseWriter, _ *http.Request, _ map[string]string) { _, _ = io.WriteString(w, "{}") }); err != nil {
+				b.Fatal(err)
+			}
+		}
+		serveMany(b, mux, "GET", path, "")
+	})
+}
+
+// instant answers with an empty message.
+func instant(stream grpc.ServerStream) error {
+	c := call.FromContext(stream.Context())
+	var f call.Frame
+	if err := stream.RecvMsg(&f); err != nil {
+		return err
+	}
+	return stream.SendMsg(call.NewFrame(c.Method.Desc.Output(), nil))
+}
+
+func serveMany(b *testing.B, h http.Handler, verb, path, body string) {
+	b.Helper()
+	w := &discard{h: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		var src io.Reader
+		if body != "" {
+			src = strings.NewReader(body)
+		}
+		r := httptest.NewRequest(verb, path, src)
+		if body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		clear(w.h)
+		h.ServeHTTP(w, r)
+	}
+}
+
+// BenchmarkUnary measures one small call: the door alone, and with the chain and a real backend behind it.
+func BenchmarkUnary(b *testing.B) {
+	back := &backend{snapshot: librarySnapshot(b)}
+	const body = `{"title":"A Book","author":{"given":"G","family":"F"},"pages":321}`
+	b.Run("door", func(b *testing.B) {
+		g := gateway.New(gateway.Config{Catalog: catalog.Fixed(back.snapshot), Handler: instant})
+		serveMany(b, g, "POST", "/v1/shelves/s1/books?book_id=7", body)
+	})
+	b.Run("backend", func(b *testing.B) {
+		g := gateway.New(gateway.Config{Catalog: catalog.Fixed(back.snapshot), Handler: back.start(b)})
+		serveMany(b, g, "POST", "/v1/shelves/s1/books?book_id=7", body)
+	})
+}
+
+func BenchmarkOpenAPI(b *testing.B) {
+	s := corpus(b, "googleapis-core")
+	for b.Loop() {
+		g := gateway.New(gateway.Config{Catalog: catalog.Fixed(s), Handler: unreachable})
+		if res := do(g, "GET", "/openapi.json", ""); res.StatusCode != http.StatusOK {
+			b.Fatal(res.Status)
+		}
+	}
+}
