@@ -205,6 +205,14 @@ func normal(kind protoreflect.Kind, v uint64) uint64 {
 		return uint64(int64(int32(v)))
 	case protoreflect.Uint32Kind, protoreflect.Sint32Kind:
 		return v & 0xffffffff
+	case protoreflect.FloatKind:
+		if v&0x7fffffff > 0x7f800000 {
+			return 0x7fc00000 // there are many NaNs, which compare equal as messages
+		}
+	case protoreflect.DoubleKind:
+		if v&(1<<63-1) > 0x7ff<<52 {
+			return 0x7ff8 << 48
+		}
 	}
 	return v
 }
