@@ -185,10 +185,11 @@ func before(t time.Time) Position {
 	return Position{Time: t.UnixNano() - 1, Sequence: math.MaxUint64, Hash: math.MaxUint64}
 }
 
-// Check implements [Engine]. Where the retention is not known, every position of a server's is good.
+// Check implements [Engine]. Where the retention is not known, no position is too old.
 func (v *VictoriaLogs) Check(after Position) error {
-	r := v.options.Retention
-	if after.Store == 0 && (r == 0 || after.Time >= time.Now().Add(-r).UnixNano()) {
+	r, at := v.options.Retention, time.Unix(0, after.Time)
+	old := at.Before(earliest) || r > 0 && time.Since(at) > r
+	if after.Store == 0 && !old && time.Until(at) <= maxAhead {
 		return nil
 	}
 	return &OutOfRangeError{Oldest: before(time.Now().Add(time.Minute - cmp.Or(r, DefaultRetention)))}

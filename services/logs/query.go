@@ -27,8 +27,8 @@ func (e *QueryError) Error() string {
 // everything is the filter that an empty query stands for.
 const everything = "*"
 
-// maxQueryBytes bounds what one query can ask for.
-const maxQueryBytes = 16 << 10
+// maxQueryBytes bounds what one query can ask for: regular expressions are compiled while it is parsed, which no deadline ends.
+const maxQueryBytes = 4 << 10
 
 // parseFilter checks a LogsQL filter and returns it in canonical form, without query options: those could lift the time range.
 func parseFilter(query string, now time.Time) (canonical string, err error) {
@@ -44,20 +44,21 @@ func parseFilter(query string, now time.Time) (canonical string, err error) {
 			canonical, err = "", &QueryError{Text: "query is not understood", Position: -1}
 		}
 	}()
-	q, err := logstorage.ParseQueryAtTimestamp(query, now.UnixNano())
-	if err != nil {
-		return "", newQueryError(query, err)
-	}
 	f, err := logstorage.ParseFilterAtTimestamp(query, now.UnixNano())
 	if err != nil {
-		bare := q.Clone(now.UnixNano())
-		bare.DropAllPipes()
-		return "", &QueryError{
-			Text:     fmt.Sprintf("pipes are not served here, only filters; leave out what follows %q", bare),
-			Position: -1,
-		}
+		return "", refusal(query, now, err)
 	}
 	return f.String(), nil
+}
+
+// refusal says whether a query that is not a filter is one with pipes, or does not parse.
+func refusal(query string, now time.Time, err error) *QueryError {
+	q, queryErr := logstorage.ParseQueryAtTimestamp(query, now.UnixNano())
+	if queryErr != nil {
+		return newQueryError(query, err)
+	}
+	q.DropAllPipes()
+	return &QueryError{Text: fmt.Sprintf("pipes are not served here, only filters; leave out what follows %q", q), Position: -1}
 }
 
 // parserContext is how the parser quotes what it had read, at most 50 bytes, when it gave up.

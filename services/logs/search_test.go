@@ -147,6 +147,7 @@ func TestSearchRefuses(t *testing.T) {
 	}{
 		{"query", &logsv1.SearchLogsRequest{Query: "level:ERROR and (refused"}, "query", "at byte 24"},
 		{"regular expression", &logsv1.SearchLogsRequest{Query: `msg:~"["`}, "query", "missing closing ]"},
+		{"long query", &logsv1.SearchLogsRequest{Query: strings.Repeat("a ", 2049)}, "query", "4098 bytes"},
 		{"pipe", &logsv1.SearchLogsRequest{Query: "refused | stats count()"}, "query", "pipes"},
 		{"page size above", &logsv1.SearchLogsRequest{PageSize: 1001}, "page_size", "0 to 1000"},
 		{"page size below", &logsv1.SearchLogsRequest{PageSize: -1}, "page_size", "0 to 1000"},

@@ -114,7 +114,9 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 			return Selection{}, nil, invalid("page_token", "is of another request; repeat query, start_time, end_time and order as they were")
 		}
 		start, end, after = time.Unix(0, token.start), time.Unix(0, token.end), &token.last
-		if start.After(end) || end.Sub(start) > s.options.MaxRange || token.last.time < token.start || token.last.time >= token.end {
+		sound := !start.Before(earliest) && !end.After(latest) && end.Sub(start) <= s.options.MaxRange &&
+			token.start <= token.last.time && token.last.time < token.end
+		if !sound {
 			return Selection{}, nil, invalid("page_token", errPageToken.Error())
 		}
 	}

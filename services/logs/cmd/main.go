@@ -24,14 +24,19 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
 	"github.com/toolway/toolway/services/logs"
 )
 
-// grace is how long calls may go on after a signal.
-const grace = 10 * time.Second
+const (
+	// grace is how long calls may go on after a signal.
+	grace = 10 * time.Second
+	// maxConcurrentCalls is per connection; more wait at the caller.
+	maxConcurrentCalls = 256
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,10 +92,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 		return err
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
-	// The embedded engine logs by flags of its own.
-	for name, value := range map[string]string{"loggerLevel": "WARN", "loggerFormat": "json"} {
+	// The embedded engine is set up by flags of its own. Unless told, its caches may grow to most of the machine's memory.
+	for name, value := range map[string]string{"loggerLevel": "WARN", "loggerFormat": "json", "memory.allowedBytes": "256MiB"} {
 		if err := flag.Set(name, value); err != nil {
-			return fmt.Errorf("set up the engine's log: %w", err)
+			return fmt.Errorf("set up the engine: %w", err)
 		}
 	}
 	// It refuses to work before the program's own flags are parsed, which this command does not use.
@@ -109,7 +114,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 		return fmt.Errorf("listen on %q: %w; choose another address with --addr", c.addr, err)
 	}
 	service := logs.New(engine, logs.Options{Logger: logger})
-	server := grpc.NewServer()
+	server := grpc.NewServer(
+		grpc.MaxConcurrentStreams(maxConcurrentCalls),
+		// A tail may be silent for long; let its caller ask whether the connection is alive.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)
 	service.Register(server)
 	checks := health.NewServer()
 	checks.SetServingStatus(logsv1.LogService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
