@@ -115,6 +115,9 @@ type Adapter struct {
 	http    http.Handler
 	listed  atomic.Pointer[listing]
 	changes changes
+	// drained ends streams that carry no call.
+	drained context.Context
+	drain   context.CancelFunc
 }
 
 // New returns the door for conf. It panics if Catalog or Handler is missing.
@@ -123,7 +126,13 @@ func New(conf Config) *Adapter {
 		panic("mcpadapter: Config.Catalog and Config.Handler are required")
 	}
 	conf.setDefaults()
+	hosts := make([]string, len(conf.AllowedHosts))
+	for i, host := range conf.AllowedHosts {
+		hosts[i] = hostname(host)
+	}
+	conf.AllowedHosts = hosts
 	a := &Adapter{conf: conf}
+	a.drained, a.drain = context.WithCancel(context.Background())
 	a.changes.adapter = a
 	a.server = a.newServer()
 	a.http = newEndpoint(a)
@@ -133,6 +142,17 @@ func New(conf Config) *Adapter {
 // HTTPHandler returns the Streamable HTTP endpoint, to be mounted at one path. It sets its own write deadlines, so that a server's
 // WriteTimeout does not cut streams.
 func (a *Adapter) HTTPHandler() http.Handler { return a.http }
+
+// Drain ends the HTTP streams that wait for changes, subscriptions/listen and the GET stream of a session, which would otherwise keep a
+// server from shutting down; later ones end at once. Calls go on. It suits http.Server.RegisterOnShutdown.
+func (a *Adapter) Drain() { a.drain() }
+
+// untilDrained returns a context that also ends with Drain.
+func (a *Adapter) untilDrained(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(a.drained, cancel)
+	return ctx, func() { stop(); cancel() }
+}
 
 // newServer returns the SDK server behind both transports. tools/list and tools/call are answered by middleware, not by the SDK's
 // registry: it would encode each tool's schema again at every call.

@@ -66,7 +66,9 @@ func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error
 	case k.full != "":
 		return k.streamResult()
 	case k.failure != nil:
-		return errorResult(c.Method, describe(k.failure, c), k.kept())
+		e := describe(k.failure, c)
+		e.Hint = "the backend did its work, only its reply cannot be shown; do not repeat a call that changes something"
+		return errorResult(c.Method, e, k.kept())
 	case err != nil:
 		st, ok := status.FromError(err)
 		if ctxErr := ctx.Err(); !ok && ctxErr != nil {

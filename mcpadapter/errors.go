@@ -1,6 +1,7 @@
 package mcpadapter
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -28,7 +30,6 @@ type toolError struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	FieldViolations []fieldViolation  `json:"fieldViolations,omitempty"`
 	Preconditions   []violation       `json:"preconditions,omitempty"`
-	Quotas          []violation       `json:"quotas,omitempty"`
 	Resource        *resource         `json:"resource,omitempty"`
 	RetryDelay      string            `json:"retryDelay,omitempty"`
 	Links           []link            `json:"links,omitempty"`
@@ -130,9 +131,7 @@ func (e *toolError) add(d *anypb.Any, m *catalog.Method) {
 	if err == nil && e.addStandard(detail) {
 		return
 	}
-	if raw := detailJSON(d, m); raw != nil {
-		e.Details = append(e.Details, raw)
-	}
+	e.Details = append(e.Details, detailJSON(d, detail, m))
 }
 
 // addStandard takes over a google.rpc detail, and says whether it did.
@@ -150,10 +149,6 @@ func (e *toolError) addStandard(detail proto.Message) bool {
 	case *errdetails.PreconditionFailure:
 		for _, v := range d.GetViolations() {
 			e.Preconditions = append(e.Preconditions, violation{Type: v.GetType(), Subject: v.GetSubject(), Description: v.GetDescription()})
-		}
-	case *errdetails.QuotaFailure:
-		for _, v := range d.GetViolations() {
-			e.Quotas = append(e.Quotas, violation{Subject: v.GetSubject(), Description: v.GetDescription()})
 		}
 	case *errdetails.ResourceInfo:
 		if e.Resource != nil {
@@ -174,10 +169,20 @@ func (e *toolError) addStandard(detail proto.Message) bool {
 	return true
 }
 
-// detailJSON returns a detail of a type that only the backend knows, or just the name of its type.
-func detailJSON(d *anypb.Any, m *catalog.Method) json.RawMessage {
+// detailJSON returns any other detail, whose type only the backend may know: then its files say how to read it. If nobody can, it is the
+// name of the type alone.
+func detailJSON(d *anypb.Any, detail proto.Message, m *catalog.Method) json.RawMessage {
+	body := backendJSON(d, m)
+	if body == nil && detail != nil {
+		if spaced, err := protojson.Marshal(detail); err == nil {
+			var b bytes.Buffer
+			if json.Compact(&b, spaced) == nil {
+				body = b.Bytes()
+			}
+		}
+	}
 	out := appendString([]byte(`{"@type":`), cut(d.GetTypeUrl(), 200))
-	if body := backendJSON(d, m); len(body) > 2 && body[0] == '{' {
+	if len(body) > 2 && body[0] == '{' {
 		out = append(append(out, ','), body[1:len(body)-1]...)
 	}
 	return append(out, '}')
@@ -215,7 +220,7 @@ func (e *toolError) text() []byte {
 		}
 		fmt.Fprintf(&b, "\nfield %q: %s", v.Field, v.Description)
 	}
-	for _, v := range append(append([]violation{}, e.Preconditions...), e.Quotas...) {
+	for _, v := range e.Preconditions {
 		fmt.Fprintf(&b, "\n%s: %s", strings.TrimSpace(v.Type+" "+v.Subject), v.Description)
 	}
 	if e.Reason != "" {
@@ -283,7 +288,9 @@ func badArguments(err error) *toolError {
 		if t.Suggestion != "" {
 			v.Description += fmt.Sprintf("; did you mean %q?", t.Suggestion)
 		}
-		e.FieldViolations = []fieldViolation{v}
+		if v.Field != "" {
+			e.FieldViolations = []fieldViolation{v}
+		}
 	}
 	return e
 }

@@ -3,9 +3,9 @@ package mcpadapter
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -81,7 +81,9 @@ func (e *endpoint) get(w http.ResponseWriter, r *http.Request) {
 	defer release()
 	reply := newReply(w, nil, asEvents)
 	reply.keepAlive()
-	r = r.Clone(r.Context())
+	ctx, stop := e.adapter.untilDrained(r.Context())
+	defer stop()
+	r = r.Clone(ctx)
 	r.Header.Set("Accept", "text/event-stream")
 	e.serve(e.stateful, reply, r)
 }
@@ -125,8 +127,18 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	reply := newReply(w, msg.id, form)
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	if msg.method == "initialize" && version < version20260728 {
-		body = withInitialize(body, msg)
+	if msg.method == "initialize" && msg.isRequest() && version < version20260728 {
+		msg.params = withInitializeVersion(msg.params)
+		body = msg.encode(msg.id)
+	}
+	if msg.isRequest() && !keepsID(msg.id) {
+		reply.alias = appendString(nil, "toolway-"+rand.Text())
+		body = msg.encode(reply.alias)
+	}
+	if msg.method == "subscriptions/listen" {
+		ctx, stop := e.adapter.untilDrained(r.Context())
+		defer stop()
+		r = r.WithContext(ctx)
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if form == asEvents {
@@ -225,15 +237,6 @@ func unsupportedVersion(version string) *jsonrpc.Error {
 	e := rpcError(mcp.CodeUnsupportedProtocolVersion, "protocol version %q is not supported; these are: %s", cut(version, 100), strings.Join(versions, ", "))
 	e.Data = data
 	return e
-}
-
-// withInitialize returns the body of an initialize request with params that withInitializeVersion has looked at.
-func withInitialize(body []byte, msg envelope) []byte {
-	params := withInitializeVersion(msg.params)
-	if bytes.Equal(params, msg.params) || msg.id == nil {
-		return body
-	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"initialize","params":%s}`, msg.id, params)
 }
 
 // refuse answers with an HTTP error whose body is a JSON-RPC error, so that clients of either layer see what is wrong.

@@ -34,6 +34,8 @@ type reply struct {
 	rc   *http.ResponseController
 	id   json.RawMessage
 	form form
+	// alias is the id under which the SDK knows the request, where it could not keep the client's own; nil otherwise.
+	alias []byte
 	// head is what the SDK and this door set; it goes to w with the first byte, so that the keep-alive timer never shares it.
 	head http.Header
 
@@ -103,6 +105,7 @@ func (r *reply) begin(status int, head http.Header) {
 	for name, values := range head {
 		h[name] = values
 	}
+	h.Del("Connection") // the SDK's keep-alive, which HTTP/2 forbids
 	if h.Get("Content-Type") == "text/event-stream" {
 		h.Set("X-Accel-Buffering", "no")
 	}
@@ -120,19 +123,23 @@ func (r *reply) Write(p []byte) (int, error) {
 	if r.plain != 0 {
 		return r.text.Write(p)
 	}
+	n := len(p)
+	if r.alias != nil {
+		p = bytes.ReplaceAll(p, r.alias, r.id)
+	}
 	isEvent := r.head.Get("Content-Type") == "text/event-stream"
 	switch {
 	case r.form == asJSON && isEvent:
 		r.keepAnswer(p)
-		return len(p), nil
+		return n, nil
 	case r.form == asJSON && r.status == 0:
 		r.begin(http.StatusOK, r.head)
 	case r.form == asEvents && !isEvent && r.w.Header().Get("Content-Type") == "text/event-stream":
 		// The header of a stream is out already: a comment kept it alive.
 		event := append([]byte("event: message\ndata: "), p...)
-		return len(p), r.send(append(event, "\n\n"...))
+		return n, r.send(append(event, "\n\n"...))
 	}
-	return len(p), r.send(p)
+	return n, r.send(p)
 }
 
 func (r *reply) send(p []byte) error {
@@ -194,9 +201,10 @@ func (r *reply) finish() {
 		refuse(r.w, r.plain, r.id, e)
 	case r.form == asJSON && r.status == 0 && r.answer != nil:
 		r.head.Set("Content-Type", "application/json")
-		r.head.Del("Connection")
 		r.begin(http.StatusOK, r.head)
 		_ = r.send(r.answer) // a client that has gone needs no answer
+	case r.form == asJSON && r.status == 0:
+		refuse(r.w, http.StatusInternalServerError, r.id, rpcError(jsonrpc.CodeInternalError, "the call ended without an answer"))
 	}
 	if r.status != 0 {
 		_ = r.rc.SetWriteDeadline(time.Time{}) // the connection may carry another request

@@ -284,3 +284,38 @@ func TestEventsAreFlushed(t *testing.T) {
 	cancel()
 	await(t, "the cancellation at the backend", w.ended)
 }
+
+// TestDrain pins that streams that wait for changes end, and that calls do not.
+func TestDrain(t *testing.T) {
+	w := newWorld(t, func(c *mcpadapter.Config) { c.Sessions = true })
+	url := w.serve()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listen := post(ctx, t, url, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},`+modernMeta+`}}`,
+		map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"})
+	hello := post(ctx, t, url, helloLine, nil)
+	closed(t, hello)
+	get, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get.Header = http.Header{"Accept": {"text/event-stream"}, "Mcp-Session-Id": {hello.Header.Get("Mcp-Session-Id")}}
+	stream, err := http.DefaultClient.Do(get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := post(ctx, t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_watch","arguments":{"count":1,"hang":true},"_meta":{"progressToken":1,`+
+		strings.TrimPrefix(modernMeta, `"_meta":{`)+`}}`, map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "orders_watch"})
+	defer call.Body.Close()
+	await(t, "the call at the backend", w.hung)
+	w.adapter.Drain()
+	if body := closed(t, listen); !strings.Contains(body, "notifications/subscriptions/acknowledged") {
+		t.Errorf("listen = %q, want an acknowledgement", body)
+	}
+	closed(t, stream)
+	if len(w.ended) > 0 {
+		t.Error("Drain ended a call")
+	}
+	cancel()
+	await(t, "the cancellation at the backend", w.ended)
+}

@@ -21,6 +21,16 @@ type envelope struct {
 
 func (e *envelope) isRequest() bool { return e.method != "" && e.id != nil }
 
+// encode returns the message of a request under the given id.
+func (e *envelope) encode(id []byte) []byte {
+	out := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
+	out = appendString(append(out, `,"method":`...), e.method)
+	if e.params != nil {
+		out = append(append(out, `,"params":`...), e.params...)
+	}
+	return append(out, '}')
+}
+
 // maxNesting is what the SDK accepts; deeper messages are refused before it sees them.
 const maxNesting = 1000
 
@@ -109,6 +119,15 @@ func isID(value json.RawMessage) bool {
 	return kind == "a string" || kind == "a number"
 }
 
+// keepsID says whether the SDK gives an id back as it is. It keeps numbers as int64, by way of float64.
+func keepsID(id json.RawMessage) bool {
+	if id[0] == '"' {
+		return true
+	}
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	return err == nil && n >= -1<<53 && n <= 1<<53
+}
+
 // tooDeep says whether objects and arrays are nested deeper than maxNesting.
 func tooDeep(data []byte) bool {
 	depth, inString := 0, false
@@ -156,7 +175,7 @@ func errorMessage(id json.RawMessage, e *jsonrpc.Error) []byte {
 // asks for it here is answered with the newest that does, and the SDK must not take the session for a modern one.
 func withInitializeVersion(params json.RawMessage) json.RawMessage {
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(params, &members); err != nil {
+	if params == nil || json.Unmarshal(params, &members) != nil {
 		return params
 	}
 	var asked string

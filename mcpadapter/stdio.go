@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"sync"
 	"time"
 
@@ -345,15 +344,13 @@ func (c *lineConn) Close() error {
 // SessionID is empty: stdio has none.
 func (c *lineConn) SessionID() string { return "" }
 
-// numberID marks ids that the SDK would round: it keeps numbers as int64, by way of float64.
+// numberID marks ids that the SDK would round.
 const numberID = "\x00number:"
 
 // sdkID returns the id by which the SDK knows a request.
 func sdkID(raw json.RawMessage) jsonrpc.ID {
 	var v any
-	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= -1<<53 && n <= 1<<53 {
-		v = float64(n)
-	} else if raw[0] != '"' || json.Unmarshal(raw, &v) != nil {
+	if !keepsID(raw) || json.Unmarshal(raw, &v) != nil {
 		v = numberID + string(raw)
 	}
 	id, err := jsonrpc.MakeID(v)

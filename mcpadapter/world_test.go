@@ -110,7 +110,7 @@ type mutableCatalog struct {
 
 func (c *mutableCatalog) Snapshot() *catalog.Snapshot { return c.current.Load() }
 
-func compile(t *testing.T, source string) *descriptorpb.FileDescriptorSet {
+func compile(t testing.TB, source string) *descriptorpb.FileDescriptorSet {
 	t.Helper()
 	c := protocompile.Compiler{
 		Resolver: protocompile.CompositeResolver{
