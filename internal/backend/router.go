@@ -89,6 +89,9 @@ func unary(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.Serve
 	if err := stream.RecvMsg(&a.request); err != nil {
 		return err
 	}
+	if err := malformed(&a.request); err != nil {
+		return err
+	}
 	a.options = [...]grpc.CallOption{forceCodec, grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer)}
 	c.Sent = true // until shown otherwise
 	err := conn.Invoke(ctx, c.Method.FullMethod, &a.request, &a.reply, a.options[:]...)
@@ -159,6 +162,9 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 		if err := stream.RecvMsg(&first); err != nil {
 			return err
 		}
+		if err := malformed(&first); err != nil {
+			return err
+		}
 	}
 	out, err := conn.NewStream(ctx, desc, c.Method.FullMethod, forceCodec)
 	if err != nil {
@@ -222,6 +228,9 @@ func requests(out grpc.ClientStream, stream grpc.ServerStream) error {
 		case err != nil:
 			return err
 		}
+		if err := malformed(&f); err != nil {
+			return err
+		}
 		err := out.SendMsg(&f)
 		f.Release()
 		if errors.Is(err, io.EOF) {
@@ -231,6 +240,14 @@ func requests(out grpc.ClientStream, stream grpc.ServerStream) error {
 			return err
 		}
 	}
+}
+
+// malformed refuses a request that an interceptor has looked into and could not read: it has decided about nothing.
+func malformed(f *call.Frame) error {
+	if err := f.Err(); err != nil {
+		return call.Error(codes.InvalidArgument, "MALFORMED_REQUEST", err.Error(), "hint", "the bytes are no message of that type; check which version of the contract the caller was built with")
+	}
+	return nil
 }
 
 // replies passes on header, messages, trailer and status, each as soon as it is there, one message in hand.
