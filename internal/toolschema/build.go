@@ -149,7 +149,7 @@ func (b *builder) trim(top *node, size *int) {
 			seen[d] = true
 		}
 	}
-	const words = 450 // for the sentence that names what is left out
+	const words = 660 // for the sentence that names what is left out
 	keep := make([]bool, len(root.props))
 	budget := b.limit - words - (*size - own)
 	for _, must := range []bool{true, false} {

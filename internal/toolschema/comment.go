@@ -75,7 +75,7 @@ func clean(raw string) string {
 		raw = htmlComment.ReplaceAllString(raw, "")
 		raw = hiddenBody.ReplaceAllString(raw, "")
 		raw = autolink.ReplaceAllString(raw, "$1")
-		raw = htmlBreak.ReplaceAllString(raw, "\n")
+		raw = htmlBreak.ReplaceAllString(raw, "\n\n")
 		raw = htmlTag.ReplaceAllString(raw, "")
 	}
 	if strings.IndexByte(raw, '&') >= 0 {
@@ -246,18 +246,22 @@ func lastSentence(s string) int {
 	return 0
 }
 
-// firstSentence returns the first sentence of s, and the second where the first is one word, such as "Required.".
+// firstSentence returns the first sentence of s, and the second where the first is but a tag, such as "Required.".
 func firstSentence(s string) string {
-	words := false
 	for i := 1; i < len(s); i++ {
-		switch {
-		case s[i] == '\n', s[i] == ' ' && words && sentenceEnd(s, i):
+		if s[i] == '\n' || s[i] == ' ' && sentenceEnd(s, i) && !isTag(s[:i]) {
 			return s[:i]
-		case s[i] == ' ' && !sentenceEnd(s, i):
-			words = true
 		}
 	}
 	return s
+}
+
+func isTag(s string) bool {
+	switch s {
+	case "Required.", "Optional.", "Output only.", "Input only.", "Immutable.", "Deprecated.", "Note.", "Optional. Deprecated.":
+		return true
+	}
+	return false
 }
 
 // sentenceEnd says whether a sentence ends before the blank at i.

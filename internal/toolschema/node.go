@@ -31,6 +31,7 @@ type node struct {
 	target   *definition
 	grow     *growth // not grown yet: a message that may be
 	omit     bool    // cannot be said in the strict profile
+	brief    string  // what it is in words, if it has to be left out
 	rootless bool    // write "properties" even when there are none
 }
 
@@ -107,6 +108,19 @@ func join(a, b string) string {
 // omitted says whether the strict profile has to leave the property out.
 func (n *node) omitted() bool {
 	return n.omit || n.target != nil && n.target.cut || n.items != nil && n.items.omitted()
+}
+
+// briefly returns what a property is that is left out, in brackets.
+func (n *node) briefly() string {
+	switch {
+	case n.brief != "":
+		return " (" + n.brief + ")"
+	case n.items != nil && n.items.brief != "":
+		return " (array of: " + n.items.brief + ")"
+	case n.target != nil:
+		return " (" + n.target.name + ")"
+	}
+	return ""
 }
 
 // definitions returns what the node refers to.
@@ -359,7 +373,7 @@ func (e *encoder) description(n *node) string {
 	if e.strict {
 		for _, p := range n.props {
 			if p.node.omitted() {
-				left = append(left[:len(left):len(left)], p.name)
+				left = append(left[:len(left):len(left)], p.name+p.node.briefly())
 			}
 		}
 	}
@@ -374,7 +388,7 @@ func (e *encoder) description(n *node) string {
 
 // leftOut says which properties the call accepts although the schema does not list them.
 func leftOut(names []string) string {
-	const maxBytes = 400
+	const maxBytes = 600
 	var b strings.Builder
 	b.WriteString("Accepted but not described here: ")
 	for i, s := range names {

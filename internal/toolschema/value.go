@@ -200,7 +200,9 @@ func (b *builder) mapOf(fd protoreflect.FieldDescriptor, g *growth) *node {
 		return n
 	}
 	n.desc = "Map: keys are " + keyWords(fd.MapKey().Kind()) + ", each value is " + b.valueWords(fd.MapValue(), 2) + "."
-	n.omit = b.o.Profile == Strict
+	if b.o.Profile == Strict {
+		n.omit, n.brief = true, "m"+strings.TrimSuffix(n.desc[1:], ".")
+	}
 	return n
 }
 

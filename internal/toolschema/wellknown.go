@@ -77,7 +77,11 @@ func (b *builder) wellKnown(short string) *node {
 	case "Value":
 		return b.free(b.any())
 	case "Any":
-		return b.free(b.anyMessage())
+		n := b.free(b.anyMessage())
+		if n.omit {
+			n.brief = `a message of any type with "@type"`
+		}
+		return n
 	}
 	if k, ok := wrapped[short]; ok {
 		return b.scalar(k)
@@ -100,7 +104,12 @@ var wrapped = map[string]protoreflect.Kind{
 
 // free marks what the strict profile cannot say.
 func (b *builder) free(n *node) *node {
-	n.omit = b.o.Profile == Strict
+	if b.o.Profile == Strict {
+		n.omit, n.brief = true, "any JSON"
+		if n.kind == "object" {
+			n.brief = "any JSON object"
+		}
+	}
 	return n
 }
 
