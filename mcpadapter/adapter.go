@@ -4,6 +4,7 @@ package mcpadapter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -108,7 +109,8 @@ func or[T comparable](v, fallback T) T {
 	return v
 }
 
-// Adapter is the MCP door. It is safe for concurrent use, needs no closing, and runs nothing while nobody is connected.
+// Adapter is the MCP door. It is safe for concurrent use. It runs nothing while nobody is connected, but sessions (Config.Sessions) last
+// until their timeout or Close.
 type Adapter struct {
 	conf    Config
 	server  *mcp.Server
@@ -146,6 +148,16 @@ func (a *Adapter) HTTPHandler() http.Handler { return a.http }
 // Drain ends the HTTP streams that wait for changes, subscriptions/listen and the GET stream of a session, which would otherwise keep a
 // server from shutting down; later ones end at once. Calls go on. It suits http.Server.RegisterOnShutdown.
 func (a *Adapter) Drain() { a.drain() }
+
+// Close drains and ends all sessions, those of ServeStdio included, when their calls have ended. It is for when no more requests come in.
+func (a *Adapter) Close() error {
+	a.drain()
+	var errs []error
+	for s := range a.server.Sessions() {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // untilDrained returns a context that also ends with Drain.
 func (a *Adapter) untilDrained(ctx context.Context) (context.Context, func()) {

@@ -190,6 +190,11 @@ func newWorld(t *testing.T, change func(*mcpadapter.Config)) *world {
 		change(&conf)
 	}
 	w.adapter = mcpadapter.New(conf)
+	t.Cleanup(func() {
+		if err := w.adapter.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
 	return w
 }
 
