@@ -592,39 +592,39 @@ var File_agentops_logs_v1_logs_proto protoreflect.FileDescriptor
 
 const file_agentops_logs_v1_logs_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentops/logs/v1/logs.proto\x12\x10agentops.logs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\xf1\x01\n" +
-	"\bLogEntry\x124\n" +
-	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampB\x04\xe2A\x01\x01R\x04time\x12\x1e\n" +
-	"\amessage\x18\x02 \x01(\tB\x04\xe2A\x01\x02R\amessage\x12D\n" +
-	"\x06fields\x18\x03 \x03(\v2&.agentops.logs.v1.LogEntry.FieldsEntryB\x04\xe2A\x01\x01R\x06fields\x1a9\n" +
+	"\x1bagentops/logs/v1/logs.proto\x12\x10agentops.logs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\xee\x01\n" +
+	"\bLogEntry\x123\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x01R\x04time\x12\x1d\n" +
+	"\amessage\x18\x02 \x01(\tB\x03\xe0A\x02R\amessage\x12C\n" +
+	"\x06fields\x18\x03 \x03(\v2&.agentops.logs.v1.LogEntry.FieldsEntryB\x03\xe0A\x01R\x06fields\x1a9\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x05R\bseverity\"\xaa\x02\n" +
-	"\x11SearchLogsRequest\x12\x1a\n" +
-	"\x05query\x18\x01 \x01(\tB\x04\xe2A\x01\x01R\x05query\x12?\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x05R\bseverity\"\xa4\x02\n" +
+	"\x11SearchLogsRequest\x12\x19\n" +
+	"\x05query\x18\x01 \x01(\tB\x03\xe0A\x01R\x05query\x12>\n" +
 	"\n" +
-	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x04\xe2A\x01\x01R\tstartTime\x12;\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x04\xe2A\x01\x01R\aendTime\x12!\n" +
-	"\tpage_size\x18\x04 \x01(\x05B\x04\xe2A\x01\x01R\bpageSize\x12#\n" +
+	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x01R\tstartTime\x12:\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x01R\aendTime\x12 \n" +
+	"\tpage_size\x18\x04 \x01(\x05B\x03\xe0A\x01R\bpageSize\x12\"\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tB\x04\xe2A\x01\x01R\tpageToken\x123\n" +
-	"\x05order\x18\x06 \x01(\x0e2\x17.agentops.logs.v1.OrderB\x04\xe2A\x01\x01R\x05order\"\x84\x01\n" +
+	"page_token\x18\x05 \x01(\tB\x03\xe0A\x01R\tpageToken\x122\n" +
+	"\x05order\x18\x06 \x01(\x0e2\x17.agentops.logs.v1.OrderB\x03\xe0A\x01R\x05order\"\x84\x01\n" +
 	"\x12SearchLogsResponse\x124\n" +
 	"\aentries\x18\x01 \x03(\v2\x1a.agentops.logs.v1.LogEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageTokenJ\x04\b\x03\x10\x04R\n" +
-	"total_size\"\xb3\x01\n" +
-	"\x0fTailLogsRequest\x12\x1a\n" +
-	"\x05query\x18\x01 \x01(\tB\x04\xe2A\x01\x01R\x05query\x12\x1c\n" +
-	"\x06cursor\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\x06cursor\x12?\n" +
+	"total_size\"\xaf\x01\n" +
+	"\x0fTailLogsRequest\x12\x19\n" +
+	"\x05query\x18\x01 \x01(\tB\x03\xe0A\x01R\x05query\x12\x1b\n" +
+	"\x06cursor\x18\x02 \x01(\tB\x03\xe0A\x01R\x06cursor\x12>\n" +
 	"\n" +
-	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x04\xe2A\x01\x01R\tstartTime\x12%\n" +
-	"\vmax_entries\x18\x04 \x01(\x05B\x04\xe2A\x01\x01R\n" +
+	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x01R\tstartTime\x12$\n" +
+	"\vmax_entries\x18\x04 \x01(\x05B\x03\xe0A\x01R\n" +
 	"maxEntries\"\\\n" +
 	"\x10TailLogsResponse\x120\n" +
 	"\x05entry\x18\x01 \x01(\v2\x1a.agentops.logs.v1.LogEntryR\x05entry\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"O\n" +
-	"\x11IngestLogsRequest\x12:\n" +
-	"\aentries\x18\x01 \x03(\v2\x1a.agentops.logs.v1.LogEntryB\x04\xe2A\x01\x02R\aentries\"\x89\x01\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"N\n" +
+	"\x11IngestLogsRequest\x129\n" +
+	"\aentries\x18\x01 \x03(\v2\x1a.agentops.logs.v1.LogEntryB\x03\xe0A\x02R\aentries\"\x89\x01\n" +
 	"\x12IngestLogsResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\x03R\baccepted\x12\x1a\n" +
 	"\brejected\x18\x02 \x01(\x03R\brejected\x12;\n" +
