@@ -62,7 +62,7 @@ func (f *field) wantOne() string {
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		return "a whole number from 0 of 64 bits (uint64), plain or as a string"
 	case protoreflect.FloatKind:
-		return `a number (float), or "NaN", "Infinity", "-Infinity"`
+		return `a number up to ±3.4e38 (float), or "NaN", "Infinity", "-Infinity"`
 	case protoreflect.DoubleKind:
 		return `a number (double), or "NaN", "Infinity", "-Infinity"`
 	case protoreflect.StringKind:

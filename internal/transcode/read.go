@@ -108,6 +108,9 @@ func (r *reader) error() *Error {
 	for _, name := range slices.Backward(r.path) {
 		r.err.Path = join(r.err.Path, name)
 	}
+	if p := r.err.Path; len(p) > 4*shownBytes {
+		r.err.Path = strings.ToValidUTF8(p[:2*shownBytes], "") + "…" + strings.ToValidUTF8(p[len(p)-2*shownBytes:], "")
+	}
 	return r.err
 }
 
@@ -308,7 +311,7 @@ func isZero(b []byte, typ protowire.Type) bool {
 // list appends the elements of the JSON array at r.pos.
 func (r *reader) list(out []byte, f *field, depth int) ([]byte, bool) {
 	if r.at() != '[' {
-		return out, r.want("a list of " + f.wantOne())
+		return out, r.want("a list, each item " + f.wantOne())
 	}
 	r.pos++
 	r.space()
@@ -352,7 +355,7 @@ func (r *reader) list(out []byte, f *field, depth int) ([]byte, bool) {
 // object appends the entries of the JSON object at r.pos as a map.
 func (r *reader) object(out []byte, f *field, depth int) (_ []byte, ok bool) {
 	if r.at() != '{' {
-		return out, r.want("an object with values of " + f.mapVal.wantOne())
+		return out, r.want("an object, each value " + f.mapVal.wantOne())
 	}
 	r.pos++
 	r.space()

@@ -20,8 +20,14 @@ func (r *reader) known(out []byte, p *plan, depth int) ([]byte, bool) {
 	case knownWrapper:
 		return r.field(out, p.at(p.index(1)), depth)
 	case knownStruct:
+		if r.at() != '{' {
+			return out, r.want(p.msg.wantOne())
+		}
 		return r.object(out, p.at(p.index(1)), depth)
 	case knownList:
+		if r.at() != '[' {
+			return out, r.want(p.msg.wantOne())
+		}
 		return r.list(out, p.at(p.index(1)), depth)
 	case knownValue:
 		return r.dynamic(out, p, depth)
