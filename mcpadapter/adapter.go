@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/transcode"
 )
 
 // The protocol versions that this door speaks.
@@ -50,6 +51,9 @@ type Config struct {
 	Name, Version string
 	// Instructions are shown to the model by hosts that do so. Default: none.
 	Instructions string
+
+	// JSON says how replies are written. The zero value is canonical ProtoJSON, as the other doors write it by default.
+	JSON transcode.WriteOptions
 
 	// AllowedOrigins are the browser origins, such as "https://console.example.com", that may use the endpoint. "*" allows all.
 	// A request without Origin does not come from a browser's page and is served; one from the endpoint's own host is served if that

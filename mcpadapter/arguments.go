@@ -14,9 +14,9 @@ import (
 	"github.com/toolway/toolway/internal/transcode"
 )
 
-// requestFrames returns the requests function of a call of m with the given arguments. An error is an *transcode.Error, meant for
-// the model.
-func requestFrames(m *catalog.Method, arguments json.RawMessage) (func() (*call.Frame, error), error) {
+// Requests returns the requests function of a call of m with a tool's arguments, as call.NewStream takes it: the request message itself, or
+// {"messages":[…]} where the client streams. An error is an *transcode.Error, meant for whoever wrote the arguments.
+func Requests(m *catalog.Method, arguments json.RawMessage) (func() (*call.Frame, error), error) {
 	arguments = bytes.TrimSpace(arguments)
 	if len(arguments) == 0 || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")

@@ -39,7 +39,7 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	if m.Backend.State == catalog.Down {
 		return errorResult(m, withdrawn(m), nil), nil
 	}
-	requests, err := requestFrames(m, t.arguments)
+	requests, err := Requests(m, t.arguments)
 	if err != nil {
 		return errorResult(m, badArguments(err), nil), nil
 	}
@@ -51,7 +51,7 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 
 	p := startProgress(t.notify, c.Start)
 	defer p.stop()
-	k := &keeper{method: m, maxBytes: a.conf.MaxResultBytes, progress: p}
+	k := &keeper{method: m, maxBytes: a.conf.MaxResultBytes, progress: p, options: a.conf.JSON}
 	if m.Kind().Server {
 		k.maxBytes, k.maxItems = a.conf.MaxStreamBytes, a.conf.MaxStreamItems
 	}
@@ -92,6 +92,7 @@ type keeper struct {
 	method             *catalog.Method
 	progress           *progress
 	maxBytes, maxItems int
+	options            transcode.WriteOptions
 
 	// json is the one reply, or the replies of a stream separated by commas.
 	json  []byte
@@ -121,7 +122,7 @@ func (k *keeper) keep(f *call.Frame) error {
 	if k.count > 0 {
 		k.json = append(k.json, ',')
 	}
-	out, err := k.method.Response().AppendJSON(k.json, f.Bytes(), writeOptions)
+	out, err := k.method.Response().AppendJSON(k.json, f.Bytes(), k.options)
 	if err != nil {
 		k.json = k.json[:before]
 		k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as JSON: %v", err)
@@ -145,9 +146,6 @@ func (k *keeper) keep(f *call.Frame) error {
 	k.progress.received(k.count)
 	return nil
 }
-
-// writeOptions: what an agent reads has every plain field, so that it need not know which ones a zero hides.
-var writeOptions = transcode.WriteOptions{EmitDefaults: true}
 
 // kept returns the items of a stream that arrived before it broke, as a JSON array, or nil.
 func (k *keeper) kept() []byte {

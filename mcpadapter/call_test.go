@@ -46,11 +46,11 @@ func TestCallKinds(t *testing.T) {
 	cases := []struct{ tool, arguments, want string }{
 		{"orders_get", `{"id":"9007199254740993"}`, `{"id":"9007199254740993","note":"fine"}`},
 		{"orders_get", `{"id":9007199254740993}`, `{"id":"9007199254740993","note":"fine"}`},
-		{"orders_get", ``, `{"id":"0","note":"fine"}`},
-		{"orders_watch", `{"count":2}`, `{"items":[{"id":"1","note":""},{"id":"2","note":""}]}`},
+		{"orders_get", ``, `{"note":"fine"}`},
+		{"orders_watch", `{"count":2}`, `{"items":[{"id":"1"},{"id":"2"}]}`},
 		{"orders_watch", `{}`, `{"items":[]}`},
 		{"orders_import", `{"messages":[{"id":1},{"id":"2"}]}`, `{"count":2,"sum":"3"}`},
-		{"orders_import", `{}`, `{"count":0,"sum":"0"}`},
+		{"orders_import", `{}`, `{}`},
 		{"orders_chat", `{"messages":[{"id":5}]}`, `{"items":[{"id":"5","note":"got"}]}`},
 		{"orders_judge", `{}`, `{"error":"none"}`},
 	}
@@ -109,7 +109,7 @@ func TestCallErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := asJSON(t, res.StructuredContent)
-		if !res.IsError || !strings.Contains(got, `"code":"ABORTED"`) || !strings.Contains(got, `"items":[{"id":"1","note":""},{"id":"2","note":""}]`) {
+		if !res.IsError || !strings.Contains(got, `"code":"ABORTED"`) || !strings.Contains(got, `"items":[{"id":"1"},{"id":"2"}]`) {
 			t.Errorf("broken stream = %s (isError %t)", got, res.IsError)
 		}
 	})
@@ -264,6 +264,18 @@ func TestMetadata(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestDefaultsWritten(t *testing.T) {
+	emit := func(c *mcpadapter.Config) { c.JSON.EmitDefaults = true }
+	w := newWorld(t, emit)
+	res, err := w.connect(doors[1], nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "orders_import"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := asJSON(t, res.StructuredContent), `{"count":0,"sum":"0"}`; got != want {
+		t.Errorf("empty summary with EmitDefaults = %s, want %s", got, want)
+	}
 }
 
 func TestPicture(t *testing.T) {
