@@ -41,8 +41,8 @@ type Config struct {
 type BackendConfig struct {
 	// Name is unique in the catalog.
 	Name string
-	// Sources of the backend's descriptors. The first one that has a contract leads; the others supply comments to it, and files that it leaves
-	// out. At least one.
+	// Sources of the backend's descriptors; at least one. The first one that has a contract leads; the others supply comments to it, and files
+	// that it leaves out. Several descriptor files count as one.
 	Sources []Source
 	// Services are full names, or "pkg.*" for all of a package and the packages in it, that the backend may bring. Default: all.
 	Services []string
@@ -323,8 +323,13 @@ func (b *backend) load(lead int) {
 	b.made, b.failed = made, nil
 	var opts loadOptions
 	opts.only = b.reports[lead].only
+	files := b.reports[lead].files
 	for i, r := range b.reports {
 		if i == lead || r.files == nil {
+			continue
+		}
+		if r.joins && b.reports[lead].joins {
+			files = slices.Concat(files, r.files)
 			continue
 		}
 		if b.loaded[i] == nil || b.revs[i] != r.rev {
@@ -337,7 +342,7 @@ func (b *backend) load(lead int) {
 		}
 		opts.donors = append(opts.donors, b.loaded[i])
 	}
-	c, err := load(b.reports[lead].files, opts)
+	c, err := load(files, opts)
 	if err != nil {
 		b.fail(err)
 		return

@@ -85,18 +85,24 @@ func (r *Report) find(b *Backend, code, subject, format string, args ...any) {
 
 // countFields counts the fields that md reaches, and those without a comment, each message once. Well-known types are not counted.
 func countFields(md protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) (fields, bare int) {
-	reached := map[protoreflect.FullName]protoreflect.Descriptor{}
-	reach(md, reached)
-	for name, d := range reached {
-		m, ok := d.(protoreflect.MessageDescriptor)
-		if !ok || seen[name] || m.IsMapEntry() || m.ParentFile().Package() == "google.protobuf" {
+	for todo := []protoreflect.MessageDescriptor{md}; len(todo) > 0; {
+		md, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		if seen[md.FullName()] {
 			continue
 		}
-		seen[name] = true
-		locs := m.ParentFile().SourceLocations()
-		for i := range m.Fields().Len() {
+		seen[md.FullName()] = true
+		counted := !md.IsMapEntry() && md.ParentFile().Package() != "google.protobuf"
+		locs := md.ParentFile().SourceLocations()
+		for i := range md.Fields().Len() {
+			fd := md.Fields().Get(i)
+			if m := fd.Message(); m != nil {
+				todo = append(todo, m)
+			}
+			if !counted {
+				continue
+			}
 			fields++
-			if loc := locs.ByDescriptor(m.Fields().Get(i)); loc.LeadingComments == "" && loc.TrailingComments == "" {
+			if loc := locs.ByDescriptor(fd); loc.LeadingComments == "" && loc.TrailingComments == "" {
 				bare++
 			}
 		}

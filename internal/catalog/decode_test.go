@@ -165,7 +165,9 @@ func testFileIsReadAgain(t *testing.T) {
 	}
 
 	write(two[:len(two)-5]) // half written
-	s := await(t, c, "a half-written file", func(s *catalog.Snapshot) bool { return codesOf(s) == "set-truncated" || codesOf(s) == "source-unreadable" })
+	s := await(t, c, "a half-written file", func(s *catalog.Snapshot) bool {
+		return codesOf(s) == "set-truncated" || codesOf(s) == "source-unreadable"
+	})
 	if len(s.Tools()) != 51 || s.ToolsVersion() != after.ToolsVersion() {
 		t.Errorf("half a file changed the tools: %v", toolNames(s))
 	}

@@ -14,65 +14,113 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// fingerprints hashes definitions: of one type without what it refers to, and of a method with all that its messages reach. Nothing of it
-// depends on the order of a file or on what else is in there. It is safe for concurrent use.
+// fingerprints hashes definitions: of a type with all that it reaches, and of a method with its messages. Nothing of it depends on the order of
+// a file or on what else is in there. The work is linear in the contract, whatever its shape. It is safe for concurrent use.
 type fingerprints struct {
 	mu    sync.Mutex
-	types map[protoreflect.FullName][sha256.Size]byte
+	types map[protoreflect.FullName]*node
+	count int
+	stack []*node
+}
+
+// node is a type in Tarjan's search for strongly connected components: types that reach each other share one hash.
+type node struct {
+	desc       protoreflect.Descriptor
+	index, low int
+	onStack    bool
+	hash       [sha256.Size]byte // of the whole component and what it reaches; valid once off the stack
 }
 
 // method hashes the method's own definition, what agents see of it, and every message and enum that its request and response reach.
 func (f *fingerprints) method(m *Method) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	reached := map[protoreflect.FullName]protoreflect.Descriptor{}
-	reach(m.Desc.Input(), reached)
-	reach(m.Desc.Output(), reached)
-	all := make([]protoreflect.Descriptor, 0, len(reached))
-	for _, d := range reached {
-		all = append(all, d)
+	if f.types == nil {
+		f.types = map[protoreflect.FullName]*node{}
 	}
-	slices.SortFunc(all, func(a, b protoreflect.Descriptor) int { return cmp.Compare(a.FullName(), b.FullName()) })
-
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %v %v %q %q %+v\n", m.FullMethod, m.Desc.Input().FullName(), m.Desc.Output().FullName(),
 		m.Desc.IsStreamingClient(), m.Desc.IsStreamingServer(), m.Tool.Title, m.Tool.Description, m.Tool.Hints)
 	options(h, m.Desc)
-	for _, d := range all {
-		sum := f.typ(d)
-		h.Write(sum[:])
-	}
+	fmt.Fprintf(h, "%x %x\n", f.typ(m.Desc.Input()).hash, f.typ(m.Desc.Output()).hash)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-func (f *fingerprints) typ(d protoreflect.Descriptor) [sha256.Size]byte {
-	if sum, ok := f.types[d.FullName()]; ok {
-		return sum
+func (f *fingerprints) typ(d protoreflect.Descriptor) *node {
+	if n := f.types[d.FullName()]; n != nil {
+		return n
 	}
-	h := sha256.New()
-	switch d := d.(type) {
-	case protoreflect.MessageDescriptor:
-		hashMessage(h, d)
-	case protoreflect.EnumDescriptor:
-		hashEnum(h, d)
+	f.count++
+	n := &node{desc: d, index: f.count, low: f.count, onStack: true}
+	f.types[d.FullName()] = n
+	f.stack = append(f.stack, n)
+	for _, to := range refs(d) {
+		if m := f.typ(to); m.onStack {
+			n.low = min(n.low, m.low)
+		}
 	}
-	sum := [sha256.Size]byte(h.Sum(nil))
-	if f.types == nil {
-		f.types = map[protoreflect.FullName][sha256.Size]byte{}
+	if n.low == n.index {
+		f.close(n)
 	}
-	f.types[d.FullName()] = sum
-	return sum
+	return n
 }
 
-func hashMessage(h hash.Hash, md protoreflect.MessageDescriptor) {
-	fmt.Fprintf(h, "message %q\n", md.FullName())
-	options(h, md)
+// close hashes the component whose first node is root and takes it off the stack.
+func (f *fingerprints) close(root *node) {
+	at := slices.Index(f.stack, root)
+	members := slices.Clone(f.stack[at:])
+	f.stack = f.stack[:at]
+	slices.SortFunc(members, func(a, b *node) int { return cmp.Compare(a.desc.FullName(), b.desc.FullName()) })
+	h := sha256.New()
+	for _, n := range members {
+		switch d := n.desc.(type) {
+		case protoreflect.MessageDescriptor:
+			hashMessage(h, d)
+		case protoreflect.EnumDescriptor:
+			hashEnum(h, d)
+		}
+		for _, to := range refs(n.desc) {
+			if m := f.types[to.FullName()]; !m.onStack {
+				fmt.Fprintf(h, "%x\n", m.hash)
+			}
+		}
+	}
+	sum := [sha256.Size]byte(h.Sum(nil))
+	for _, n := range members {
+		n.hash, n.onStack = sum, false
+	}
+}
+
+// refs returns the messages and enums that a message's fields name, in order of the field numbers.
+func refs(d protoreflect.Descriptor) []protoreflect.Descriptor {
+	md, ok := d.(protoreflect.MessageDescriptor)
+	if !ok {
+		return nil
+	}
+	var out []protoreflect.Descriptor
+	for _, fd := range byNumber(md) {
+		if m := fd.Message(); m != nil {
+			out = append(out, m)
+		} else if e := fd.Enum(); e != nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func byNumber(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
 	fields := make([]protoreflect.FieldDescriptor, md.Fields().Len())
 	for i := range fields {
 		fields[i] = md.Fields().Get(i)
 	}
 	slices.SortFunc(fields, func(a, b protoreflect.FieldDescriptor) int { return cmp.Compare(a.Number(), b.Number()) })
-	for _, fd := range fields {
+	return fields
+}
+
+func hashMessage(h hash.Hash, md protoreflect.MessageDescriptor) {
+	fmt.Fprintf(h, "message %q\n", md.FullName())
+	options(h, md)
+	for _, fd := range byNumber(md) {
 		var typ, oneof protoreflect.FullName
 		switch {
 		case fd.Message() != nil:
@@ -107,24 +155,4 @@ func options(w io.Writer, d protoreflect.Descriptor) {
 	}
 	loc := d.ParentFile().SourceLocations().ByDescriptor(d)
 	fmt.Fprintf(w, "%q %q %q\n", b, loc.LeadingComments, loc.TrailingComments)
-}
-
-// reach collects every message and enum that md's fields reach, md included.
-func reach(md protoreflect.MessageDescriptor, into map[protoreflect.FullName]protoreflect.Descriptor) {
-	todo := []protoreflect.MessageDescriptor{md}
-	for len(todo) > 0 {
-		md, todo = todo[len(todo)-1], todo[:len(todo)-1]
-		if into[md.FullName()] != nil {
-			continue
-		}
-		into[md.FullName()] = md
-		for i := range md.Fields().Len() {
-			fd := md.Fields().Get(i)
-			if m := fd.Message(); m != nil {
-				todo = append(todo, m)
-			} else if e := fd.Enum(); e != nil {
-				into[e.FullName()] = e
-			}
-		}
-	}
 }

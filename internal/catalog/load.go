@@ -44,6 +44,7 @@ type loader struct {
 	names    map[string]*file  // all that stands at the top of a file
 	tainted  map[string]string // messages that lost a field, or reach one that did → the type that is missing
 	gone     map[string]bool   // types that were taken out of their file
+	refused  map[string]bool   // library files that would clash with what is there
 	files    *Files
 	findings []Finding
 	more     int
@@ -75,7 +76,7 @@ func loadSet(set *descriptorpb.FileDescriptorSet) (*contract, error) {
 func load(raws []rawFile, opts loadOptions) (*contract, error) {
 	l := &loader{
 		opts: opts, byPath: map[string]*file{}, types: map[string]*file{}, names: map[string]*file{}, tainted: map[string]string{},
-		gone: map[string]bool{}, files: new(Files),
+		gone: map[string]bool{}, refused: map[string]bool{}, files: new(Files),
 	}
 	for _, r := range raws {
 		l.take(r)
@@ -246,7 +247,7 @@ func (l *loader) addFromLibrary(find func(*Files) (protoreflect.FileDescriptor, 
 	}
 	for _, lib := range append(libs, builtin()) {
 		fd, err := find(lib)
-		if err != nil || l.byPath[fd.Path()] != nil {
+		if err != nil || l.byPath[fd.Path()] != nil || l.refused[fd.Path()] {
 			continue
 		}
 		fdp := protodesc.ToFileDescriptorProto(fd)
@@ -256,6 +257,7 @@ func (l *loader) addFromLibrary(find func(*Files) (protoreflect.FileDescriptor, 
 			l.enter(&file{path: fd.Path(), fdp: fdp, library: true})
 			return
 		}
+		l.refused[fd.Path()] = true
 	}
 }
 

@@ -85,10 +85,16 @@ func (l *loader) pruneMessage(f *file, name string, m *messageProto) bool {
 
 // compactOneofs takes out oneofs without fields and renumbers the rest.
 func compactOneofs(m *messageProto) {
+	used := map[int32]bool{}
+	for _, fd := range m.Field {
+		if fd.OneofIndex != nil {
+			used[fd.GetOneofIndex()] = true
+		}
+	}
 	index := map[int32]int32{}
 	var kept []*descriptorpb.OneofDescriptorProto
 	for i, o := range m.OneofDecl {
-		if slices.ContainsFunc(m.Field, func(fd *fieldProto) bool { return fd.OneofIndex != nil && fd.GetOneofIndex() == int32(i) }) {
+		if used[int32(i)] {
 			index[int32(i)] = int32(len(kept))
 			kept = append(kept, o)
 		}
@@ -194,27 +200,34 @@ func (l *loader) dropDuplicates(f *file) {
 // repairMaps renames map entries that a library named wrongly: protobuf fixes the name, and Go refuses the file otherwise.
 func (l *loader) repairMaps(f *file) {
 	eachMessage(f.fdp, func(name string, m *messageProto) {
+		nested := map[string]bool{}
+		maps := false
+		for _, n := range m.GetNestedType() {
+			nested[n.GetName()] = true
+			maps = maps || n.GetOptions().GetMapEntry()
+		}
+		if !maps {
+			return
+		}
+		users := map[string][]*fieldProto{}
+		for _, fd := range m.GetField() {
+			typ := strings.TrimPrefix(strings.TrimPrefix(fd.GetTypeName(), "."), name+".")
+			users[typ] = append(users[typ], fd)
+		}
 		for _, entry := range m.GetNestedType() {
-			if !entry.GetOptions().GetMapEntry() {
+			old := entry.GetName()
+			if !entry.GetOptions().GetMapEntry() || len(users[old]) != 1 {
 				continue
 			}
-			old := join(name, entry.GetName())
-			var users []*fieldProto
-			for _, fd := range m.GetField() {
-				if strings.TrimPrefix(fd.GetTypeName(), ".") == old || fd.GetTypeName() == entry.GetName() {
-					users = append(users, fd)
-				}
-			}
-			if len(users) != 1 {
+			fd := users[old][0]
+			want := mapEntryName(fd.GetName())
+			if nested[want] {
 				continue
 			}
-			want := mapEntryName(users[0].GetName())
-			if want == entry.GetName() || slices.ContainsFunc(m.GetNestedType(), func(n *messageProto) bool { return n.GetName() == want }) {
-				continue
-			}
-			l.find("map-entry-renamed", SeverityWarning, old, "map entry %s of file %q is named wrongly by the server's protobuf library and was renamed to %s; update that library", old, f.path, want)
+			l.find("map-entry-renamed", SeverityWarning, join(name, old), "map entry %s of file %q is named wrongly by the server's protobuf library and was renamed to %s; update that library", join(name, old), f.path, want)
+			nested[want] = true
 			entry.Name = proto.String(want)
-			users[0].TypeName = proto.String("." + join(name, want))
+			fd.TypeName = proto.String("." + join(name, want))
 		}
 	})
 }

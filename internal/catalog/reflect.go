@@ -43,7 +43,7 @@ func readServer(ctx context.Context, conn grpc.ClientConnInterface, o Reflection
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, method := range reflectionMethods {
-		r := &reader{ctx: ctx, conn: conn, method: method, opts: o, versions: map[string][]*version{}}
+		r := &reader{ctx: ctx, conn: conn, method: method, opts: o, versions: map[string][]*version{}, paths: map[string]bool{}}
 		out, err := r.read()
 		if status.Code(err) == codes.Unimplemented {
 			continue
@@ -65,14 +65,16 @@ type reader struct {
 	asked    int
 	bytes    int
 	order    []string
+	paths    map[string]bool       // asked for
 	versions map[string][]*version // by path
 }
 
 // version is one form of a file; servers behind one address may have several.
 type version struct {
 	data     []byte
-	deps     []string
+	fdp      *descriptorpb.FileDescriptorProto
 	services []string
+	listed   bool // its types are known
 }
 
 func (r *reader) read() (*reading, error) {
@@ -99,18 +101,30 @@ func (r *reader) read() (*reading, error) {
 			if !refused(err) {
 				return nil, err
 			}
-			out.findings = append(out.findings, Finding{
-				Code: "service-undescribed", Severity: SeverityError, Subject: svc,
-				Message: fmt.Sprintf("service %s is not served: the server lists it and does not describe it: %v; give its descriptors with --descriptors NAME=FILE", svc, err),
-			})
+			out.findings = append(out.findings, undescribed(svc, err))
 		}
 	}
 	if err := r.imports(); err != nil {
 		return nil, err
 	}
+	if err := r.types(); err != nil {
+		return nil, err
+	}
+	for _, svc := range out.services {
+		if !r.has(svc) && !slices.ContainsFunc(out.findings, func(f Finding) bool { return f.Subject == svc }) {
+			out.findings = append(out.findings, undescribed(svc, errors.New("its answer does not define it")))
+		}
+	}
 	out.files = r.files(out.services)
 	out.hash = hashReading(out.services, out.files)
 	return out, nil
+}
+
+func undescribed(svc string, why error) Finding {
+	return Finding{
+		Code: "service-undescribed", Severity: SeverityError, Subject: svc,
+		Message: fmt.Sprintf("service %s is not served: the server lists it and does not describe it: %v; give its descriptors with --descriptors NAME=FILE", svc, why),
+	}
 }
 
 // list asks for the services, without those that only the mesh itself serves.
@@ -167,16 +181,51 @@ func (r *reader) has(svc string) bool {
 
 // imports asks for the files that are imported and that the server has not sent. What it does not have is for the loader to judge.
 func (r *reader) imports() error {
-	asked := map[string]bool{}
 	for i := 0; i < len(r.order); i++ { // r.order grows
 		for _, v := range r.versions[r.order[i]] {
-			for _, dep := range v.deps {
-				if asked[dep] || r.versions[dep] != nil || strings.HasPrefix(dep, "google/protobuf/") {
+			for _, dep := range v.fdp.GetDependency() {
+				if r.paths[dep] || r.versions[dep] != nil || strings.HasPrefix(dep, "google/protobuf/") {
 					continue
 				}
-				asked[dep] = true
+				r.paths[dep] = true
 				err := r.fetch(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileByFilename{FileByFilename: dep}})
 				if err != nil && !refused(err) {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// types asks for types that no file defines: the server may have their file under another path than its importers say.
+func (r *reader) types() error {
+	known, asked := map[string]bool{}, map[string]bool{}
+	for i := 0; i < len(r.order); i++ { // r.order grows
+		for _, path := range r.order {
+			for _, v := range r.versions[path] {
+				if !v.listed {
+					v.listed = true
+					eachType(v.fdp, func(name string) { known[name] = true })
+				}
+			}
+		}
+		for _, v := range r.versions[r.order[i]] {
+			var wanted []string
+			eachRef(v.fdp, func(_, ref string) {
+				name, full := strings.CutPrefix(ref, ".")
+				if full && !known[name] && !asked[name] && !strings.HasPrefix(name, "google.protobuf.") {
+					asked[name] = true
+					wanted = append(wanted, name)
+				}
+			})
+			for _, name := range wanted {
+				if err := r.fetch(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}); err != nil && !refused(err) {
+					return err
+				}
+			}
+			if len(wanted) > 0 {
+				if err := r.imports(); err != nil {
 					return err
 				}
 			}
@@ -218,7 +267,7 @@ func (r *reader) keep(fdp *descriptorpb.FileDescriptorProto, data []byte) error 
 	if len(known) >= 4 {
 		return nil
 	}
-	v := &version{data: data, deps: fdp.GetDependency()}
+	v := &version{data: data, fdp: fdp}
 	for _, s := range fdp.GetService() {
 		v.services = append(v.services, join(fdp.GetPackage(), s.GetName()))
 	}

@@ -196,7 +196,7 @@ func (s *scripted) ServerReflectionInfo(stream reflectionpb.ServerReflection_Ser
 	for n := 0; ; n++ {
 		req, err := stream.Recv()
 		if err != nil {
-			return nil
+			return err
 		}
 		resp := &reflectionpb.ServerReflectionResponse{OriginalRequest: req}
 		key := req.GetFileContainingSymbol() + req.GetFileByFilename()
@@ -249,6 +249,13 @@ func TestPoorReflection(t *testing.T) {
 	})
 	a, b := raw(t, file(t, set, "a.proto")), raw(t, file(t, set, "b.proto"))
 	both := []string{"acme.A1", "acme.B1"}
+	moved := compile(t, map[string]string{
+		"acme/types.proto": `syntax = "proto3"; package acme; message T {}`,
+		"c.proto":          `syntax = "proto3"; package acme; import "acme/types.proto"; service C1 { rpc Get(T) returns (T); }`,
+	})
+	c1 := raw(t, file(t, moved, "c.proto"))
+	file(t, moved, "acme/types.proto").Name = proto.String("types.proto")
+	types := raw(t, file(t, moved, "types.proto"))
 	for _, c := range []struct {
 		name   string
 		server *scripted
@@ -260,7 +267,8 @@ func TestPoorReflection(t *testing.T) {
 		{"a service is not described", &scripted{services: both, files: map[string][][]byte{"acme.B1": b}}, "b1_get", "service-undescribed", "acme.A1"},
 		{"the stream breaks at one question", &scripted{services: both, files: map[string][][]byte{"acme.A1": nil, "acme.B1": b}}, "b1_get", "service-undescribed", "broke off"},
 		{"noise for a file", &scripted{services: both, files: map[string][][]byte{"acme.A1": {{0xff, 0xff}}, "acme.B1": b}}, "b1_get", "service-undescribed", "acme.A1"},
-		{"another file than asked for", &scripted{services: []string{"acme.A1"}, files: map[string][][]byte{"acme.A1": b}}, "", "", ""},
+		{"another file than asked for", &scripted{services: []string{"acme.A1"}, files: map[string][][]byte{"acme.A1": b}}, "", "service-undescribed", "does not define it"},
+		{"a file under another path (C31)", &scripted{services: []string{"acme.C1"}, files: map[string][][]byte{"acme.C1": c1, "acme.T": types}}, "c1_get", "import-repaired", `"acme/types.proto"`},
 		{"no services", &scripted{}, "", "reflection-empty", "register"},
 		{"no end of files", &scripted{services: both, endless: true}, "", "reflection-failed", "4096 files"},
 		{"no end of services", &scripted{services: slices.Repeat([]string{"x"}, 5000)}, "", "reflection-failed", "5000 services"},

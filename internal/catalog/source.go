@@ -24,6 +24,8 @@ type report struct {
 	watched bool
 	// settled means that the source has had its say: files or a failure.
 	settled bool
+	// joins sources are read as one when one of them leads.
+	joins bool
 	// trusted sources may bring reserved services.
 	trusted bool
 	// rev changes when files or only do.

@@ -28,7 +28,7 @@ func (s *fileSource) start() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	s.last = report{files: d.raws, settled: true, rev: 1}
+	s.last = report{files: d.raws, settled: true, joins: true, rev: 1}
 	if d.cut != "" {
 		s.last.findings = []Finding{cutFinding(s.path, d.cut, "only what comes before is served")}
 	}
