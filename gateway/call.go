@@ -128,7 +128,10 @@ func (g *Gateway) forward(r *http.Request, id string) metadata.MD {
 // remote is the address of an HTTP caller.
 type remote string
 
-func (remote) Network() string  { return "tcp" }
+// Network is that of all HTTP callers.
+func (remote) Network() string { return "tcp" }
+
+// String is the address as net/http has it.
 func (r remote) String() string { return string(r) }
 
 var _ net.Addr = remote("")

@@ -39,6 +39,8 @@ func (g *Gateway) lines(ctx context.Context, x *exchange, m match) (*requestSour
 	rc := http.NewResponseController(x.w)
 	// HTTP/1 servers otherwise read the body to its end before they answer. HTTP/2 needs no permission and refuses it.
 	_ = rc.EnableFullDuplex()
+	// The server's read timeout is for one request body, not for a stream. The call's own deadline bounds it.
+	_ = rc.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(ctx)
 	frames, done := make(chan *call.Frame), make(chan struct{})
 	var failure error // written before frames is closed

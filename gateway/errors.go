@@ -42,7 +42,10 @@ type refusal struct {
 	header [2]string // one more header, or none
 }
 
-func (e *refusal) Error() string              { return e.status.Message() }
+// Error returns the text that the caller sees.
+func (e *refusal) Error() string { return e.status.Message() }
+
+// GRPCStatus makes it a status for everyone else.
 func (e *refusal) GRPCStatus() *status.Status { return e.status }
 
 func refuse(http int, c codes.Code, text string) *refusal {
@@ -105,7 +108,6 @@ func (g *Gateway) fail(x *exchange, b *catalog.Backend, err error) {
 	body := appendStatus(nil, st.Proto(), b)
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
 	g.write(x, code, body)
 }
 

@@ -3,9 +3,11 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -120,7 +122,11 @@ func (g *Gateway) current() *table {
 	if t := g.table.Load(); t != nil && t.snapshot == s {
 		return t
 	}
-	g.compile.Lock()
+	if old := g.table.Load(); old == nil {
+		g.compile.Lock()
+	} else if !g.compile.TryLock() {
+		return old // somebody else is at it; the last snapshot will do meanwhile
+	}
 	defer g.compile.Unlock()
 	if t := g.table.Load(); t != nil && t.snapshot == s {
 		return t
@@ -263,13 +269,25 @@ func (g *Gateway) landing(x *exchange) {
 
 // write sends a whole answer, within the stall timeout.
 func (g *Gateway) write(x *exchange, code int, body []byte) {
-	// The server's write timeout counts from the request; a slow call must not eat it up. Where the server sets none, a deadline would stay
-	// on the connection for the next request.
-	if x.r.ProtoMajor >= 2 || serverSetsDeadlines(x.r.Context()) {
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(g.stall))
+	// The server's write timeout counts from the request; a slow call must not eat it up. A writer without deadlines keeps it.
+	rc := http.NewResponseController(x.w)
+	lasting := x.r.ProtoMajor < 2 && !serverSetsDeadlines(x.r.Context())
+	if !lasting || len(body) > bufferedBytes {
+		_ = rc.SetWriteDeadline(time.Now().Add(g.stall))
 	}
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(code)
-	if _, err := x.w.Write(body); err != nil {
+	_, err := x.w.Write(body)
+	if err == nil && lasting && len(body) > bufferedBytes {
+		// The deadline would stay on the connection and hit a later request: all must be out before it is taken back.
+		if err = rc.Flush(); err == nil {
+			err = rc.SetWriteDeadline(time.Time{})
+		}
+	}
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		g.logger.LogAttrs(x.r.Context(), slog.LevelDebug, "caller is gone", slog.String("call_id", x.id.call), slog.Any("error", err))
 	}
 }
+
+// bufferedBytes is the size of an answer that net/http takes without writing to the connection.
+const bufferedBytes = 2048

@@ -30,7 +30,7 @@ func TestLoopbackHosts(t *testing.T) {
 		"evil.example": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example:8080": 403, "10.0.0.1": 403,
 	}
 	for host, want := range tests {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", srv.URL+"/v1/books/b", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/v1/books/b", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,9 @@ func TestDefaultBodyLimit(t *testing.T) {
 }
 
 // swap is a catalog that changes.
-type swap struct{ atomic.Pointer[catalog.Snapshot] }
+type swap struct {
+	atomic.Pointer[catalog.Snapshot]
+}
 
 func (s *swap) Snapshot() *catalog.Snapshot { return s.Load() }
 

@@ -55,7 +55,6 @@ func (g *Gateway) serveOpenAPI(x *exchange, t *table) {
 		return
 	}
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
 	g.write(x, http.StatusOK, body)
 }
 

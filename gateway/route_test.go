@@ -36,7 +36,7 @@ type seen struct {
 func (s *seen) handle(stream grpc.ServerStream) error {
 	c := call.FromContext(stream.Context())
 	var f call.Frame
-	if err := stream.RecvMsg(&f); err != nil && !(c.Method.Kind().Client && errors.Is(err, io.EOF)) {
+	if err := stream.RecvMsg(&f); err != nil && (!c.Method.Kind().Client || !errors.Is(err, io.EOF)) {
 		return err
 	}
 	s.method, s.request = c.Method, slices.Clone(f.Bytes())
@@ -209,7 +209,7 @@ func request(path string) (*http.Request, bool) {
 	if err != nil || !strings.HasPrefix(path, "/") || u.RawQuery != "" || u.Host != "" {
 		return nil, false
 	}
-	return &http.Request{Method: "GET", URL: u, Host: "localhost", Header: http.Header{}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}, true
+	return &http.Request{Method: http.MethodGet, URL: u, Host: "localhost", Header: http.Header{}, Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}, true
 }
 
 var lastMatcher struct {
@@ -331,7 +331,7 @@ func FuzzQuery(f *testing.F) {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, q string) {
-		r := httptest.NewRequest("GET", "/v1/shelves/s/books", nil)
+		r := httptest.NewRequest(http.MethodGet, "/v1/shelves/s/books", nil)
 		r.URL.RawQuery = q
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, r)

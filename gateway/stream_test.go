@@ -38,10 +38,10 @@ type server struct {
 }
 
 type serverOptions struct {
-	config       func(*gateway.Config)
-	http2        bool
-	writeTimeout time.Duration
-	wrap         func(http.Handler) http.Handler
+	config  func(*gateway.Config)
+	http2   bool
+	timeout time.Duration // of the server, to read and to write
+	wrap    func(http.Handler) http.Handler
 }
 
 func startServer(t testing.TB, b *backend, o serverOptions) *server {
@@ -52,7 +52,7 @@ func startServer(t testing.TB, b *backend, o serverOptions) *server {
 		h = o.wrap(g)
 	}
 	srv := httptest.NewUnstartedServer(h)
-	srv.Config.WriteTimeout = o.writeTimeout
+	srv.Config.ReadTimeout, srv.Config.WriteTimeout = o.timeout, o.timeout
 	if o.http2 {
 		srv.EnableHTTP2 = true
 		srv.StartTLS()
@@ -253,15 +253,21 @@ func TestStreamBreaks(t *testing.T) {
 	}
 }
 
-// Heartbeats outlast the server's write timeout many times over, and a reply still comes afterwards.
+// Heartbeats outlast the server's timeouts many times over, and a reply still comes afterwards.
 func TestSilentStreamIsKeptAlive(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
+	for i := range 4 {
+		http2, post := i%2 == 1, i >= 2
+		t.Run(fmt.Sprintf("http2=%v post=%v", http2, post), func(t *testing.T) {
 			b, s := newScript(t)
-			srv := startServer(t, b, serverOptions{http2: http2, writeTimeout: 50 * time.Millisecond, config: func(c *gateway.Config) {
+			srv := startServer(t, b, serverOptions{http2: http2, timeout: 50 * time.Millisecond, config: func(c *gateway.Config) {
 				c.Grace, c.Heartbeat = time.Millisecond, 10*time.Millisecond
 			}})
-			res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+			res := (*http.Response)(nil)
+			if post {
+				res = srv.open(t.Context(), "POST", watch, strings.NewReader("{}"), "Accept", "text/event-stream", "Content-Type", "application/json")
+			} else {
+				res = srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+			}
 			r := bufio.NewReader(res.Body)
 			for range 20 {
 				if got := readEvent(t, r); got != ": keep-alive" {
@@ -370,7 +376,7 @@ func TestWrappedWriters(t *testing.T) {
 	}
 	s.end <- nil
 	w := httptest.NewRecorder()
-	srv.g.ServeHTTP(opaque{w}, httptest.NewRequest("GET", "/v1/shelves/s:watch", nil))
+	srv.g.ServeHTTP(opaque{w}, httptest.NewRequest(http.MethodGet, "/v1/shelves/s:watch", nil))
 	if w.Code != http.StatusInternalServerError {
 		t.Errorf("writer that cannot flush: %d, want 500 before anything is sent", w.Code)
 	}
@@ -454,11 +460,13 @@ func TestBidi(t *testing.T) {
 			t.Run(fmt.Sprintf("http2=%v %s", http2, path), func(t *testing.T) {
 				b := &backend{snapshot: librarySnapshot(t)}
 				b.handle = map[string]grpc.StreamHandler{library + "Chat": b.echoBooks}
-				srv := startServer(t, b, serverOptions{http2: http2, config: func(c *gateway.Config) { c.Grace = time.Millisecond }})
+				const timeout = 50 * time.Millisecond // of the server, which the stream outlives
+				srv := startServer(t, b, serverOptions{http2: http2, timeout: timeout, config: func(c *gateway.Config) { c.Grace = time.Millisecond }})
 				body, in := io.Pipe()
 				res := srv.open(t.Context(), "POST", path, body, "Content-Type", "application/x-ndjson")
 				r := bufio.NewReader(res.Body)
-				for i := range 3 { // ping-pong: each answer is read before the next question
+				start := time.Now()
+				for i := 0; i < 3 || time.Since(start) < 3*timeout; i++ { // ping-pong: each answer is read before the next question
 					if _, err := fmt.Fprintf(in, "{\"pages\":%d}\n", i+1); err != nil {
 						t.Fatal(err)
 					}
