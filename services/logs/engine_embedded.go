@@ -36,8 +36,8 @@ const maxRecent = 1024
 type EmbeddedOptions struct {
 	// Retention is how long entries are kept, by their time. Default: [DefaultRetention]. At least a day.
 	Retention time.Duration
-	// FlushInterval is how long entries may stay in memory before they are on disk, and so what a killed process loses.
-	// Default: 1 s, which is also the least.
+	// FlushInterval is how long the engine gathers entries in memory before it writes them to disk. Default: 1 s, which is also
+	// the least. A process that is killed loses what came in twice this time and a second before.
 	FlushInterval time.Duration
 	// StreamFields are the fields whose values group entries on disk. They should have few values. Default: "service".
 	StreamFields []string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,36 @@ func TestTailResumes(t *testing.T) {
 	for i, message := range got {
 		if message != fmt.Sprint(i) {
 			t.Fatalf("message %d = %s, want %d", i, message, i)
+		}
+	}
+}
+
+// Producers that write at once, with times that disagree, are all seen, each in its own order.
+func TestTailOfManyProducers(t *testing.T) {
+	client, _ := start(t, openEmbedded(t), logs.Options{})
+	const producers, each = 4, 60
+	base := time.Now().Add(-10 * time.Minute)
+	var producing sync.WaitGroup
+	for p := range producers {
+		producing.Go(func() {
+			for i := range each {
+				at := base.Add(time.Duration(i) * time.Millisecond).Add(-time.Duration(p) * time.Second)
+				ingest(t, client, entry(at, fmt.Sprint(i), "producer", fmt.Sprint(p)))
+			}
+		})
+	}
+	defer producing.Wait()
+	next := make(map[string]int)
+	req := &logsv1.TailLogsRequest{StartTime: timestamppb.New(base.Add(-time.Minute))}
+	for left := producers * each; left > 0; {
+		for _, msg := range tail(t, client, req, min(17, left)) {
+			p := msg.Entry.Fields["producer"]
+			if want := fmt.Sprint(next[p]); msg.Entry.Message != want {
+				t.Fatalf("producer %s: entry %s, want %s", p, msg.Entry.Message, want)
+			}
+			next[p]++
+			left--
+			req = &logsv1.TailLogsRequest{Cursor: msg.Cursor}
 		}
 	}
 }

@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	// The embedded engine is set up by flags of its own. Unless told, its caches may grow to most of the machine's memory.
-	for name, value := range map[string]string{"loggerLevel": "WARN", "loggerFormat": "json", "memory.allowedBytes": "256MiB"} {
+	for name, value := range map[string]string{"loggerLevel": "WARN", "memory.allowedBytes": "256MiB"} {
 		if err := flag.Set(name, value); err != nil {
 			return fmt.Errorf("set up the engine: %w", err)
 		}

@@ -164,6 +164,19 @@ func reflected(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 	_ = v1.CloseSend()
 }
 
+// A second process on the same directory is told so and ends, and does not take the first one down.
+func TestDataInUse(t *testing.T) {
+	dir := t.TempDir()
+	conn, _ := serve(t, nil, "--data", dir)
+	err := run(t.Context(), []string{"--addr", "127.0.0.1:0", "--data", dir}, nil, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "is another process using it?") {
+		t.Errorf("second run = %v, want an error that says why", err)
+	}
+	if _, err := logsv1.NewLogServiceClient(conn).SearchLogs(t.Context(), &logsv1.SearchLogsRequest{}); err != nil {
+		t.Errorf("search on the first: %v", err)
+	}
+}
+
 func TestRefusesCommandLine(t *testing.T) {
 	tests := []struct {
 		args []string
