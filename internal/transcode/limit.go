@@ -129,9 +129,10 @@ func (w *writer) admit(t *tally) bool {
 	return false
 }
 
-// weigh looks at an element that was just written from mark on, and takes it back when it does not fit.
+// weigh looks at an element that was just written from mark on, and takes it back when it does not fit, or when something in it did
+// not: only whole elements are of use, unless it is the first.
 func (w *writer) weigh(out []byte, t *tally, mark, places int) []byte {
-	if len(out)+w.open > w.soft {
+	if len(out)+w.open > w.soft || w.full && t.n > 0 {
 		w.places = w.places[:min(places, len(w.places))]
 		w.full = true
 		t.left, t.limit = 1, "bytes"

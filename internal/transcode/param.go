@@ -123,6 +123,9 @@ func (a *param) entry(out []byte, f *field) ([]byte, *Error) {
 		out = protowire.AppendString(out, a.key)
 	} else {
 		v, ok := parseKey(f.mapKey.kind, a.key)
+		if b, err := strconv.ParseBool(a.key); err == nil && f.mapKey.kind == protoreflect.BoolKind {
+			v, ok = protowire.EncodeBool(b), true
+		}
 		if !ok {
 			return out, &Error{Problem: "invalid map key " + strconv.Quote(bounded(a.key)), Want: f.mapKey.wantOne() + " in quotes"}
 		}
@@ -130,11 +133,7 @@ func (a *param) entry(out []byte, f *field) ([]byte, *Error) {
 	}
 	out, err := a.value(append(out, f.mapVal.tag...), f.mapVal, a.values[0])
 	if err != nil {
-		name := a.key
-		if f.mapKey.kind == protoreflect.StringKind {
-			name = strconv.Quote(name)
-		}
-		return out, inField(err, keyName([]byte(name)))
+		return out, inField(err, keyName(strconv.AppendQuote(nil, a.key)))
 	}
 	return fixLength(out, at), nil
 }

@@ -232,8 +232,5 @@ func (w *writer) keyPath(f *field, v value) string {
 	if !ok {
 		return "[]"
 	}
-	if f.mapKey.kind != protoreflect.StringKind {
-		b = append(b[:1], b[2:len(b)-1]...)
-	}
 	return string(append(b, ']'))
 }
