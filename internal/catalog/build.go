@@ -68,11 +68,11 @@ func (b *builder) backend(in input) []*Method {
 	fmt.Fprintf(b.hash, "backend %q %d\n", in.name, in.state)
 	b.report(be, in.findings)
 	if in.analysis == nil {
-		be.Files, be.Codecs = emptyContract.files, emptyContract.codecs
+		be.Codecs = noCodecs
 		return nil
 	}
 	c := in.analysis.contract
-	be.Files, be.Codecs = c.files, c.codecs
+	be.Files, be.Codecs, be.contract = c.files, c.codecs, c
 	fmt.Fprintf(b.hash, "contract %s %q %q\n", c.hash, in.analysis.prefix, in.services)
 	var out []*Method
 	for _, si := range in.analysis.services {

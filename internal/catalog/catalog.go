@@ -287,7 +287,7 @@ func (b *backend) input() input {
 	in := input{name: b.cfg.Name, services: b.cfg.Services}
 	lead := -1
 	for i, r := range b.reports {
-		if lead < 0 && r.files != nil {
+		if r.files != nil && (lead < 0 || b.reports[lead].fallback && !r.fallback) {
 			lead = i
 		}
 		if r.watched {
@@ -325,7 +325,7 @@ func (b *backend) load(lead int) {
 	opts.only = b.reports[lead].only
 	files := b.reports[lead].files
 	for i, r := range b.reports {
-		if i == lead || r.files == nil {
+		if i == lead || r.files == nil || r.fallback {
 			continue
 		}
 		if r.joins && b.reports[lead].joins {

@@ -59,14 +59,11 @@ func setComments(fdp *descriptorpb.FileDescriptorProto, of func(name string) com
 	}
 }
 
-// borrowComments gives a file that has none the comments that the donors have for the same full names, whatever their files are called.
-func (l *loader) borrowComments(f *file) {
-	if len(l.opts.donors) == 0 || len(f.fdp.GetSourceCodeInfo().GetLocation()) > 0 {
-		return
-	}
-	setComments(f.fdp, func(name string) comment {
-		for _, donor := range l.opts.donors {
-			d, err := donor.files.FindDescriptorByName(protoreflect.FullName(name))
+// commentsIn returns the comments of built files by full name.
+func commentsIn(files ...*Files) func(name string) comment {
+	return func(name string) comment {
+		for _, f := range files {
+			d, err := f.FindDescriptorByName(protoreflect.FullName(name))
 			if err != nil {
 				continue
 			}
@@ -76,5 +73,17 @@ func (l *loader) borrowComments(f *file) {
 			}
 		}
 		return comment{}
-	})
+	}
+}
+
+// borrowComments gives a file that has none the comments that the donors have for the same full names, whatever their files are called.
+func (l *loader) borrowComments(f *file) {
+	if len(l.opts.donors) == 0 || len(f.fdp.GetSourceCodeInfo().GetLocation()) > 0 {
+		return
+	}
+	donors := make([]*Files, len(l.opts.donors))
+	for i, d := range l.opts.donors {
+		donors[i] = d.files
+	}
+	setComments(f.fdp, commentsIn(donors...))
 }

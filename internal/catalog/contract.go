@@ -1,8 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
+	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -21,7 +24,28 @@ type contract struct {
 	hash     string
 }
 
-var emptyContract = &contract{files: new(Files), codecs: transcode.NewSet(dynamicpb.NewTypes(new(Files)))}
+// noCodecs are those of a backend whose contract is not known yet.
+var noCodecs = transcode.NewSet(dynamicpb.NewTypes(new(Files)))
+
+// Descriptors returns the backend's contract as a descriptor set, comments and built-in imports included, without services that the backend
+// does not serve. It is the same for the same contract. It is nil while no contract is known.
+func (b *Backend) Descriptors() *descriptorpb.FileDescriptorSet {
+	if b.contract == nil {
+		return nil
+	}
+	set := new(descriptorpb.FileDescriptorSet)
+	b.contract.files.RangeFiles(func(fd protoreflect.FileDescriptor) bool {
+		fdp := protodesc.ToFileDescriptorProto(fd)
+		fdp.Service = slices.DeleteFunc(fdp.Service, func(s *descriptorpb.ServiceDescriptorProto) bool {
+			return !slices.ContainsFunc(b.contract.services, func(sd serviceDescriptor) bool { return string(sd.FullName()) == join(fdp.GetPackage(), s.GetName()) })
+		})
+		setComments(fdp, commentsIn(b.contract.files))
+		set.File = append(set.File, fdp)
+		return true
+	})
+	slices.SortFunc(set.File, func(a, b *descriptorpb.FileDescriptorProto) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return set
+}
 
 // Static returns a snapshot of one backend whose contract is set. It loads as a source does: what is bad in the set is left out and
 // reported in the findings; it is an error only when nothing of the set can be used. Reserved services are allowed, as in a compiled-in source.

@@ -107,10 +107,12 @@ type Backend struct {
 	Name string
 	// State is the backend's at the time of the snapshot.
 	State State
-	// Files are the backend's own files. No other backend's types are in there.
+	// Files are the backend's own files. No other backend's types are in there. Nil while no contract is known.
 	Files *Files
 	// Codecs holds the transcoders of the backend's messages.
 	Codecs *transcode.Set
+
+	contract *contract
 }
 
 // Service is one service of the backend that owns it.

@@ -26,6 +26,8 @@ type report struct {
 	settled bool
 	// joins sources are read as one when one of them leads.
 	joins bool
+	// fallback sources lead only while no other has files, and give nothing to those that do.
+	fallback bool
 	// trusted sources may bring reserved services.
 	trusted bool
 	// rev changes when files or only do.

@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -123,3 +125,31 @@ func sameRaws(a, b []rawFile) bool {
 	}
 	return true
 }
+
+// Kept returns a source of a contract that Backend.Descriptors gave in an earlier run and that was kept at path. It is read once and stands in
+// only while no other source of the backend has a contract. That it is missing or damaged is a finding at most.
+func Kept(path string) Source { return keptSource(path) }
+
+type keptSource string
+
+func (s keptSource) start() (report, error) {
+	r := report{settled: true, fallback: true}
+	d, err := readFile(string(s))
+	if err == nil && d.cut == "" {
+		_, err = load(d.raws, loadOptions{})
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil || d.cut != "":
+		why := d.cut
+		if err != nil {
+			why = err.Error()
+		}
+		r.findings = []Finding{{Code: "kept-unreadable", Severity: SeverityWarning, Subject: string(s), Message: fmt.Sprintf("the contract kept in %q is not used: %s; it is written again when the backend is read", string(s), why)}}
+	default:
+		r.files, r.rev = d.raws, 1
+	}
+	return r, nil
+}
+
+func (s keptSource) run(context.Context, func(report)) {}
