@@ -75,15 +75,15 @@ func isModern(meta map[string]any) bool {
 	return v != ""
 }
 
-// protocolOf returns the version that a request is under. What a client asked for in initialize is not always what it got.
+// protocolOf returns the version that a request is under. One that does not say is taken for the oldest.
 func protocolOf(r *mcp.CallToolRequest) string {
 	if v, _ := r.Params.Meta[mcp.MetaKeyProtocolVersion].(string); v != "" {
 		return v
 	}
-	if p := r.Session.InitializeParams(); p != nil && p.ProtocolVersion < version20260728 {
-		return p.ProtocolVersion
+	if p := r.Session.InitializeParams(); p != nil && p.ProtocolVersion == version20251125 {
+		return version20251125
 	}
-	return newestLegacy
+	return version20250618
 }
 
 // progressToken returns the token of a request that asked for progress: a string or a number, 0 included.

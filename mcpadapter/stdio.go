@@ -42,15 +42,7 @@ func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 	}
 	err = session.Wait()
 	_ = c.Close() // never fails
-	select {
-	case <-read:
-	default:
-		if closer, ok := in.(io.Closer); ok {
-			_ = closer.Close() // only to end the read in progress
-			<-read
-		}
-		// Else the reading goroutine ends with the next line: a plain Reader cannot be told to stop.
-	}
+	stopReading(in, read)
 	if broken := c.broken(); broken != nil {
 		return broken
 	}
@@ -58,6 +50,25 @@ func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 		return fmt.Errorf("serve stdio: %w", err)
 	}
 	return nil
+}
+
+// stopReading ends the read in progress, if there is one and in can be told to: closing does not wake a read of a terminal, nor of a
+// standard input that blocks. That read ends with its next line, or with the process.
+func stopReading(in io.Reader, done <-chan struct{}) {
+	closer, ok := in.(io.Closer)
+	if !ok {
+		return
+	}
+	select {
+	case <-done:
+		return
+	default:
+	}
+	_ = closer.Close() // only to wake the read
+	select {
+	case <-done:
+	case <-time.After(100 * time.Millisecond):
+	}
 }
 
 type lineTransport struct{ conn *lineConn }

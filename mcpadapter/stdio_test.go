@@ -181,3 +181,22 @@ func TestStdioLongLine(t *testing.T) {
 	_ = k.in.Close()
 	k.end()
 }
+
+// TestStdioInputThatCannotBeWoken pins that a read which does not end, as of a terminal, does not keep ServeStdio.
+func TestStdioInputThatCannotBeWoken(t *testing.T) {
+	w := newWorld(t, nil)
+	in := stuck{make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.adapter.ServeStdio(ctx, in, io.Discard) }()
+	cancel()
+	if err := await(t, "the return of ServeStdio", done); err != nil {
+		t.Errorf("ServeStdio() = %v, want nil", err)
+	}
+	close(in.end)
+}
+
+type stuck struct{ end chan struct{} }
+
+func (s stuck) Read([]byte) (int, error) { <-s.end; return 0, io.EOF }
+func (s stuck) Close() error             { return nil }
