@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/toolway/toolway/internal/catalog"
@@ -19,27 +17,15 @@ func (m *Mesh) contractFile(backend string) string {
 	return filepath.Join(m.config.Data, "contracts", backend+".binpb")
 }
 
-// keptContract returns the file with the contract that was kept for the backend, or "" if there is none.
-func (m *Mesh) keptContract(backend string) string {
-	if m.config.Data == "" {
-		return ""
-	}
-	path := m.contractFile(backend)
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
-}
-
 // keepContracts writes the contract of each backend that is up whenever it changes, so that the next start knows it.
 func (m *Mesh) keepContracts(ctx context.Context) {
 	written := map[string]*catalog.Files{}
 	for s := range m.catalog.Watch(ctx) {
 		for _, b := range s.Backends() {
-			if b.Name == own || b.State != catalog.Up || b.Files == nil || b.Files.NumFiles() == 0 || written[b.Name] == b.Files {
+			if b.Name == own || b.State != catalog.Up || b.Files == nil || written[b.Name] == b.Files {
 				continue
 			}
-			if err := writeContract(m.contractFile(b.Name), b.Files); err != nil {
+			if err := writeContract(m.contractFile(b.Name), b.Descriptors()); err != nil {
 				m.log.Error("keep the contract", "backend", b.Name, "error", err)
 				continue
 			}
@@ -49,12 +35,7 @@ func (m *Mesh) keepContracts(ctx context.Context) {
 }
 
 // writeContract replaces the file at once, so that a reader sees the old contract or the new one.
-func writeContract(path string, files *catalog.Files) error {
-	set := &descriptorpb.FileDescriptorSet{}
-	files.RangeFiles(func(fd protoreflect.FileDescriptor) bool {
-		set.File = append(set.File, protodesc.ToFileDescriptorProto(fd))
-		return true
-	})
+func writeContract(path string, set *descriptorpb.FileDescriptorSet) error {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
 	if err != nil {
 		return err

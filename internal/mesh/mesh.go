@@ -142,8 +142,8 @@ func (m *Mesh) sources(b Backend) ([]catalog.Source, error) {
 	for _, file := range b.Descriptors {
 		out = append(out, catalog.File(file))
 	}
-	if kept := m.keptContract(b.Name); kept != "" && len(b.Targets) > 0 {
-		out = append(out, catalog.File(kept))
+	if m.config.Data != "" && len(b.Targets) > 0 {
+		out = append(out, catalog.Kept(m.contractFile(b.Name)))
 	}
 	return out, nil
 }
@@ -196,6 +196,11 @@ func (m *Mesh) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 func (m *Mesh) Close() {
 	m.stop()
 	m.running.Wait()
+	if m.mcp != nil {
+		if err := m.mcp.Close(); err != nil {
+			m.log.Error("close the MCP door", "error", err)
+		}
+	}
 	if m.catalog != nil {
 		if err := m.catalog.Close(); err != nil {
 			m.log.Error("close the catalog", "error", err)

@@ -88,6 +88,7 @@ func (m *Mesh) drain(servers []*http.Server, cut context.CancelFunc) {
 	m.draining.Store(true)
 	m.health.Shutdown()
 	m.gateway.Drain()
+	m.mcp.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(m.config.Drain))
 	defer cancel()
 	var stopping sync.WaitGroup
