@@ -70,4 +70,5 @@ type withContext struct {
 	ctx context.Context
 }
 
+// Context returns the other context.
 func (s *withContext) Context() context.Context { return s.ctx }

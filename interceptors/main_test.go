@@ -3,6 +3,7 @@ package interceptors_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"testing"
@@ -70,7 +71,7 @@ func run(ctx context.Context, c *call.Call, wire []byte, final grpc.StreamHandle
 func echo(_ any, s grpc.ServerStream) error {
 	for {
 		var f call.Frame
-		if err := s.RecvMsg(&f); err == io.EOF {
+		if err := s.RecvMsg(&f); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

@@ -165,7 +165,7 @@ func parseTraceparent(v string) (string, bool) {
 
 func hexadecimal(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'f') {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
 			return false
 		}
 	}
@@ -200,6 +200,7 @@ func (ob *observer) start(ctx context.Context, c *call.Call) (context.Context, t
 // carrier shows metadata to OpenTelemetry.
 type carrier struct{ md metadata.MD }
 
+// Get returns the first value of a key.
 func (c carrier) Get(key string) string {
 	if vs := c.md[key]; len(vs) > 0 {
 		return vs[0]
@@ -207,8 +208,10 @@ func (c carrier) Get(key string) string {
 	return ""
 }
 
+// Set replaces the values of a key.
 func (c carrier) Set(key, value string) { c.md[key] = []string{value} }
 
+// Keys lists the keys.
 func (c carrier) Keys() []string {
 	keys := make([]string, 0, len(c.md))
 	for k := range c.md {

@@ -111,4 +111,5 @@ type localStream struct {
 	ctx context.Context
 }
 
+// Context returns the context with only what crosses as incoming metadata.
 func (s *localStream) Context() context.Context { return s.ctx }

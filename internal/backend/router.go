@@ -172,7 +172,7 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 	}
 	c.Sent = true
 	if !desc.ClientStreams {
-		if err := out.SendMsg(&first); err != nil && err != io.EOF { // half-closes too
+		if err := out.SendMsg(&first); err != nil && !errors.Is(err, io.EOF) { // half-closes too
 			return err
 		}
 		first.Release()

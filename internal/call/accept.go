@@ -2,6 +2,7 @@ package call
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -88,26 +89,24 @@ func (s *Accepted) RecvMsg(m any) error {
 
 // receiveOnly reads the one request and the end that must follow it.
 func (s *Accepted) receiveOnly(m any) error {
-	switch err := s.ServerStream.RecvMsg(m); err {
-	case nil:
-	case io.EOF:
+	if err := s.ServerStream.RecvMsg(m); errors.Is(err, io.EOF) {
 		return errNoRequest
-	default:
+	} else if err != nil {
 		return err
 	}
 	if f, ok := m.(*Frame); ok {
 		f.Describe(s.call.Method.Desc.Input())
 	}
 	var more Frame
-	switch err := s.ServerStream.RecvMsg(&more); err {
-	case io.EOF:
+	err := s.ServerStream.RecvMsg(&more)
+	if errors.Is(err, io.EOF) {
 		return nil
-	case nil:
-		more.Release()
-		return errTwoRequests
-	default:
+	}
+	if err != nil {
 		return err
 	}
+	more.Release()
+	return errTwoRequests
 }
 
 func (s *Accepted) peek() (*Frame, error) { return s.single.peek(s.receiveOnly) }

@@ -174,7 +174,7 @@ func Forbidden(key string) bool {
 func legalKey(key string) bool {
 	for i := range len(key) {
 		c := key[i]
-		if !(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-' && c != '_' && c != '.' {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
 			return false
 		}
 	}

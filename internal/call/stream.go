@@ -2,6 +2,7 @@ package call
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 
@@ -165,7 +166,7 @@ func (s *Stream) RecvMsg(m any) error {
 
 func (s *Stream) receiveOnly(m any) error {
 	err := s.receive(m)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return errNoRequest
 	}
 	return err
@@ -212,9 +213,16 @@ func (s *Stream) release() { s.single.release() }
 // transportStream is what grpc.SetHeader, grpc.SetTrailer and grpc.Method find in the context.
 type transportStream Stream
 
-func (t *transportStream) Method() string                  { return t.call.Method.FullMethod }
-func (t *transportStream) SetHeader(md metadata.MD) error  { return (*Stream)(t).SetHeader(md) }
+// Method returns the full method.
+func (t *transportStream) Method() string { return t.call.Method.FullMethod }
+
+// SetHeader is the stream's.
+func (t *transportStream) SetHeader(md metadata.MD) error { return (*Stream)(t).SetHeader(md) }
+
+// SendHeader is the stream's.
 func (t *transportStream) SendHeader(md metadata.MD) error { return (*Stream)(t).SendHeader(md) }
+
+// SetTrailer is the stream's.
 func (t *transportStream) SetTrailer(md metadata.MD) error {
 	(*Stream)(t).SetTrailer(md)
 	return nil
@@ -223,5 +231,8 @@ func (t *transportStream) SetTrailer(md metadata.MD) error {
 // doorAddr is the peer address of a call whose door names none.
 type doorAddr Door
 
+// Network returns "toolway", which no socket has.
 func (a doorAddr) Network() string { return "toolway" }
-func (a doorAddr) String() string  { return string(a) }
+
+// String returns the door's name.
+func (a doorAddr) String() string { return string(a) }

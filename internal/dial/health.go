@@ -32,8 +32,10 @@ func init() { balancer.Register(policy{}) }
 
 type policy struct{}
 
+// Name returns policyName.
 func (policy) Name() string { return policyName }
 
+// Build returns round_robin over endpoints that are watched.
 func (policy) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	return balancer.Get(roundrobin.Name).Build(&watchingConn{ClientConn: cc}, opts)
 }
@@ -41,14 +43,16 @@ func (policy) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer
 // watchingConn gives round_robin endpoints whose health listener is ours.
 type watchingConn struct{ balancer.ClientConn }
 
+// NewSubConn returns an endpoint whose health is watched.
 func (c *watchingConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc, err := c.ClientConn.NewSubConn(addrs, opts)
+	sc, err := c.ClientConn.NewSubConn(addrs, opts) //nolint:staticcheck // what is deprecated is only more than one address, which round_robin does not use
 	if err != nil {
 		return nil, err
 	}
 	return &watchedEndpoint{sc}, nil
 }
 
+// UpdateState hands the state on with a picker that returns grpc-go its own endpoints.
 func (c *watchingConn) UpdateState(s balancer.State) {
 	if s.Picker != nil {
 		s.Picker = unwrapping{s.Picker}
@@ -59,6 +63,7 @@ func (c *watchingConn) UpdateState(s balancer.State) {
 // unwrapping returns grpc-go its own endpoints.
 type unwrapping struct{ balancer.Picker }
 
+// Pick picks as the picker inside does.
 func (p unwrapping) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, err := p.Picker.Pick(info)
 	if w, ok := r.SubConn.(*watchedEndpoint); ok {

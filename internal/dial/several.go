@@ -10,9 +10,6 @@ import (
 
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
-
-	_ "google.golang.org/grpc/resolver/dns"         // the scheme of bare host:port
-	_ "google.golang.org/grpc/resolver/passthrough" // the scheme of addresses taken as they are
 )
 
 // scheme is the resolver's that combines several targets.
@@ -81,8 +78,10 @@ func newSeveral(targets []string) *several {
 
 func (s *several) target() string { return scheme + ":///" + url.PathEscape(s.authority) }
 
+// Scheme returns the scheme under which grpc-go finds this builder.
 func (s *several) Scheme() string { return scheme }
 
+// OverrideAuthority returns the first target's.
 func (s *several) OverrideAuthority(resolver.Target) string { return s.authority }
 
 func authorityOf(t resolver.Target, b resolver.Builder) string {
@@ -92,6 +91,7 @@ func authorityOf(t resolver.Target, b resolver.Builder) string {
 	return t.Endpoint()
 }
 
+// Build starts the resolver of every target.
 func (s *several) Build(_ resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	m := &merged{cc: cc, parts: make([]*part, len(s.targets))}
 	for i, t := range s.targets {
@@ -180,6 +180,7 @@ func (m *merged) report() error {
 	return nil
 }
 
+// UpdateState takes the endpoints of this target; their certificates must be for this target's name.
 func (p *part) UpdateState(state resolver.State) error {
 	endpoints := state.Endpoints
 	if len(endpoints) == 0 {
@@ -203,6 +204,7 @@ func (p *part) UpdateState(state resolver.State) error {
 	return p.merged.report()
 }
 
+// ReportError takes the failure to resolve this target.
 func (p *part) ReportError(err error) {
 	p.merged.mu.Lock()
 	p.err, p.known = err, true // what was resolved before stays in use
@@ -210,10 +212,12 @@ func (p *part) ReportError(err error) {
 	_ = p.merged.report()
 }
 
+// NewAddress is what old resolvers call.
 func (p *part) NewAddress(addrs []resolver.Address) {
 	_ = p.UpdateState(resolver.State{Addresses: addrs})
 }
 
+// ParseServiceConfig is the connection's; service configs are switched off there.
 func (p *part) ParseServiceConfig(json string) *serviceconfig.ParseResult {
 	return p.merged.cc.ParseServiceConfig(json)
 }

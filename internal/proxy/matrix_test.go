@@ -8,10 +8,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"github.com/google/go-cmp/cmp"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	validateinterceptor "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/protovalidate"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,7 +35,7 @@ type scripted struct {
 	cancelled chan struct{} // gets a value when a call that hangs is cancelled
 }
 
-func (s *scripted) run(stream grpc.ServerStream, ctx context.Context, script string, reply func() error) error {
+func (s *scripted) run(ctx context.Context, stream grpc.ServerStream, script string, reply func() error) error {
 	trailer := metadata.Pairs("x-trailer", "1", "x-trailer", "2", "endpoint-load-metrics-bin", "\x01\x02\xff", "echo-bin", "\x00\x01")
 	set := func(md metadata.MD) {
 		if stream != nil {
@@ -87,7 +92,7 @@ func detailed() error {
 
 func (s *scripted) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 	var out *testpb.SimpleResponse
-	err := s.run(nil, ctx, scriptOf(in.GetPayload()), func() error {
+	err := s.run(ctx, nil, scriptOf(in.GetPayload()), func() error {
 		out = &testpb.SimpleResponse{Payload: in.GetPayload(), Username: "u"}
 		out.ProtoReflect().SetUnknown(in.ProtoReflect().GetUnknown())
 		return nil
@@ -99,7 +104,7 @@ func (s *scripted) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*te
 }
 
 func (s *scripted) StreamingOutputCall(in *testpb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
-	return s.run(stream, stream.Context(), scriptOf(in.GetPayload()), func() error {
+	return s.run(stream.Context(), stream, scriptOf(in.GetPayload()), func() error {
 		for range 3 {
 			out := &testpb.StreamingOutputCallResponse{Payload: in.GetPayload()}
 			out.ProtoReflect().SetUnknown(in.ProtoReflect().GetUnknown())
@@ -116,7 +121,7 @@ func (s *scripted) StreamingInputCall(stream grpc.ClientStreamingServer[testpb.S
 	if err != nil {
 		return err
 	}
-	return s.run(stream, stream.Context(), scriptOf(first.GetPayload()), func() error {
+	return s.run(stream.Context(), stream, scriptOf(first.GetPayload()), func() error {
 		size, unknown := len(first.GetPayload().GetBody()), first.ProtoReflect().GetUnknown()
 		for {
 			in, err := stream.Recv()
@@ -139,7 +144,7 @@ func (s *scripted) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.Streami
 	if err != nil {
 		return err
 	}
-	return s.run(stream, stream.Context(), scriptOf(in.GetPayload()), func() error {
+	return s.run(stream.Context(), stream, scriptOf(in.GetPayload()), func() error {
 		for {
 			out := &testpb.StreamingOutputCallResponse{Payload: in.GetPayload()}
 			out.ProtoReflect().SetUnknown(in.ProtoReflect().GetUnknown())
@@ -224,11 +229,33 @@ func callRaw(ctx context.Context, cc *grpc.ClientConn, k kind, wire []byte) (see
 	}
 }
 
-func TestMatrix(t *testing.T) {
+// TestMatrix compares what a caller sees through the mesh with a direct call.
+func TestMatrix(t *testing.T) { matrix(t) }
+
+// TestMatrixWithThirdParties has interceptors in the chain that look into every message. Still no byte may change.
+func TestMatrixWithThirdParties(t *testing.T) {
+	validator, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	payloads := atomic.Int64{}
+	log := logging.LoggerFunc(func(_ context.Context, _ logging.Level, msg string, _ ...any) {
+		if strings.Contains(msg, "sent") || strings.Contains(msg, "received") {
+			payloads.Add(1)
+		}
+	})
+	matrix(t, logging.StreamServerInterceptor(log, logging.WithLogOnEvents(logging.PayloadReceived, logging.PayloadSent)),
+		validateinterceptor.StreamServerInterceptor(validator), recovery.StreamServerInterceptor())
+	if payloads.Load() == 0 {
+		t.Error("the third party has logged no message")
+	}
+}
+
+func matrix(t *testing.T, chain ...grpc.StreamServerInterceptor) {
 	s := &scripted{cancelled: make(chan struct{}, 100)}
 	addr := startBackend(t, s)
 	direct := client(t, addr)
-	m := newMesh(t, meshOptions{targets: []string{addr}})
+	m := newMesh(t, meshOptions{targets: []string{addr}, chain: chain})
 	large := bytes.Repeat([]byte("0123456789abcdef"), 3<<16) // 3 MiB
 	for _, k := range kinds {
 		for _, script := range []string{"ok", "bare", "large", "unknown", "trailers-only", "trailers-only-bare", "header-then-error", "empty-header-then-error", "reply-then-error", "strange-code"} {

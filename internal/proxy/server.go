@@ -91,7 +91,6 @@ func New(cfg Config) *Server {
 		grpc.MaxHeaderListSize(64 << 10),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.NumStreamWorkers(8),
-		grpc.SharedWriteBuffer(true),
 		grpc.WaitForHandlers(true),
 		// Clients may ping more often than gRPC's five minutes, with idle connections too, since many do so to get past load balancers.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
