@@ -55,7 +55,7 @@ func TestReadEdges(t *testing.T) {
 		{`{"weight":-0}`, `{"weight":-0}`},
 		{`{"express":true}`, `{"express":true}`},
 		{`{"express":1}`, ``},
-		{`{"express":truely}`, ``},
+		{`{"express":trueish}`, ``},
 		{`{"signature":"_-8"}`, `{"signature":"/+8="}`},
 		{`{"signature":"/+8="}`, `{"signature":"/+8="}`},
 		{`{"signature":"/+8"}`, `{"signature":"/+8="}`},
@@ -231,8 +231,8 @@ func TestWireDepth(t *testing.T) {
 	_, m := orders(t)
 	wire := []byte{0x10, 0x01}
 	for range 400 {
-		inner := appendBytes([]byte{0x10, 0x05}, 21, wire)
-		wire = append(inner, 0x0a, 0x01, 'a') // the field order is wrong at each level
+		wire = appendBytes([]byte{0x10, 0x05}, 21, wire)
+		wire = append(wire, 0x0a, 0x01, 'a') // the field order is wrong at each level
 	}
 	if _, err := m.AppendJSON(nil, wire, transcode.WriteOptions{}); err != nil {
 		t.Errorf("AppendJSON of 400 levels: %v", err)
@@ -293,7 +293,7 @@ func TestFieldForms(t *testing.T) {
 		{"items", `[] []`, `items: invalid JSON at line 1, column 4: '[' after the value`},
 	} {
 		wire, err := m.AppendFieldWire(nil, c.field, []byte(c.in), transcode.ReadOptions{})
-		got := []byte(nil)
+		var got []byte
 		if err != nil {
 			got = []byte(err.Error())
 		} else if got, err = m.AppendJSON(nil, wire, transcode.WriteOptions{}); err != nil {

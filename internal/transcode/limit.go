@@ -160,9 +160,12 @@ func (w *writer) item(out []byte, f *field, v value, t *tally, depth int) ([]byt
 	}
 	out, ok := w.value(out, f, v, depth)
 	if !ok {
+		t.n++ // as without limits, so that the path of the failure is right
 		return out, false
 	}
-	w.nest(places, index(t.n))
+	if len(w.places) > places {
+		w.nest(places, index(t.n))
+	}
 	return w.weigh(out, t, mark, places), true
 }
 

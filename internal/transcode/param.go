@@ -237,7 +237,8 @@ func (a *param) message(out []byte, f *field, text string) (_ []byte, err *Error
 	p := f.msg.plan()
 	at := len(out)
 	out = append(out, 0)
-	b, ok := []byte(text), false
+	b := []byte(text)
+	var ok bool
 	switch p.known {
 	case knownTimestamp:
 		var seconds int64

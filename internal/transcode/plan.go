@@ -250,6 +250,11 @@ func compileField(set *Set, fd protoreflect.FieldDescriptor, f *field) {
 	}
 }
 
+// accepts reports whether a value of the wire type can be one of the field. Others count as unknown.
+func (f *field) accepts(typ protowire.Type) bool {
+	return typ == f.wire || f.packable && typ == protowire.BytesType
+}
+
 func nameLiteral(name string) string {
 	b, _ := appendString([]byte{','}, []byte(name))
 	return string(append(b, ':'))

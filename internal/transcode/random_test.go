@@ -146,24 +146,28 @@ func (g *generator) entries(fd protoreflect.FieldDescriptor, depth int) [][]byte
 			v := fd.MapValue()
 			body = g.value(protowire.AppendTag(body, 2, wireType(v)), v, depth)
 		}
-		switch {
-		case g.calm || g.chance(60):
+		shape := g.IntN(12)
+		if g.calm {
+			shape = 0
+		}
+		switch shape {
+		case 7:
+			val()
+			key()
+		case 8:
 			key()
 			val()
-		case g.chance(30):
 			val()
+		case 9:
 			key()
-		case g.chance(30):
-			key()
+		case 10:
 			val()
-			val()
-		case g.chance(30):
+		case 11:
 			key()
-		case g.chance(30):
+			body = append(body, g.stray(protowire.Number(3+g.IntN(4)))...)
 			val()
 		default:
 			key()
-			body = append(body, g.stray(protowire.Number(3+g.IntN(4)))...)
 			val()
 		}
 		parts = append(parts, protowire.AppendBytes(protowire.AppendTag(nil, fd.Number(), protowire.BytesType), body))

@@ -94,12 +94,10 @@ func (m *Message) AppendFieldJSON(dst []byte, name string, wire []byte, o WriteO
 	for base+n < len(w.recs) && w.recs[base+n].field == i {
 		n++
 	}
-	out := dst
 	if n == 0 {
-		out, ok = w.unset(dst, f), true
-	} else {
-		out, _, ok = w.field(dst, f, base, n, maxWireDepth, true)
+		return w.unset(dst, f), nil
 	}
+	out, _, ok := w.field(dst, f, base, n, maxWireDepth, true)
 	if !ok {
 		w.within(f)
 		return dst, w.error(m)
@@ -180,12 +178,12 @@ func (w *writer) spans(out []byte, p *plan, v value, depth int) ([]byte, bool) {
 }
 
 // fast appends the message of in[pos:end] in one go, or fails with faultRare.
-func (w *writer) fast(out []byte, p *plan, pos, end, depth int) ([]byte, bool) {
+func (w *writer) fast(out []byte, p *plan, pos, end, depth int) (_ []byte, ok bool) {
 	if depth < 0 {
 		return out, w.fail(faultDeep)
 	}
 	if p.messageSet {
-		return out, w.failf("%s uses the message set format, which has no JSON form", p.msg.desc.FullName())
+		return out, w.noMessageSet(p)
 	}
 	if w.limited && w.tooDeep() {
 		return w.elide(out, "{}", end > pos), true
@@ -202,8 +200,8 @@ func (w *writer) fast(out []byte, p *plan, pos, end, depth int) ([]byte, bool) {
 			}
 		}
 		i := p.index(num)
-		if i < 0 {
-			if p.extendable && p.extension(protowire.Number(num)) >= 0 {
+		if i < 0 || !p.fields[i].accepts(typ) {
+			if i < 0 && p.extendable && p.extension(protowire.Number(num)) >= 0 {
 				return out, w.fail(faultRare)
 			}
 			if pos = skip(in, next, end, num, typ, maxWireDepth); pos < 0 {
@@ -212,77 +210,64 @@ func (w *writer) fast(out []byte, p *plan, pos, end, depth int) ([]byte, bool) {
 			continue
 		}
 		f := &p.fields[i]
-		if typ != f.wire && !(f.packable && typ == protowire.BytesType) {
-			if pos = skip(in, next, end, num, typ, maxWireDepth); pos < 0 {
-				return out, w.fail(faultMalformed)
-			}
-			continue
-		}
-		if i <= last {
+		if i <= last || f.oneof >= 0 && oneofs&(1<<(f.oneof&63)) != 0 {
 			return out, w.fail(faultRare)
+		}
+		if f.oneof >= 0 {
+			oneofs |= 1 << (f.oneof & 63)
 		}
 		if w.o.EmitDefaults {
 			out, first = w.defaults(out, p, last+1, i, first)
 		}
 		last = i
-		if f.oneof >= 0 {
-			bit := uint64(1) << (f.oneof & 63)
-			if oneofs&bit != 0 {
-				return out, w.fail(faultRare)
-			}
-			oneofs |= bit
-		}
-		mark, places := len(out), len(w.places)
-		name := f.nameJSON
-		if w.o.ProtoNames {
-			name = f.nameProto
-		}
-		ok := true
-		switch {
-		case f.list:
-			out = append(out, name[first:]...)
-			var any bool
-			if out, pos, any, ok = w.list(out, f, next, end, typ, depth); ok && !any {
-				out = out[:mark]
-				w.nest(places, f.json)
-				continue
-			}
-		case f.isMap:
-			out = append(out, name[first:]...)
-			var any bool
-			if out, pos, any, ok = w.mapRun(out, f, next, end, depth); ok && !any {
-				out = out[:mark]
-				w.nest(places, f.json)
-				continue
-			}
-		default:
-			var v value
-			if v, pos = valueAt(in, next, end, num, typ); pos < 0 {
-				w.fail(faultMalformed)
-				w.within(f)
-				return out, false
-			}
-			if f.implicit && zero(f, v) && !w.o.EmitDefaults {
-				continue
-			}
-			out = append(out, name[first:]...)
-			out, ok = w.value(out, f, v, depth)
-		}
-		if !ok {
+		var kept bool
+		if out, pos, kept, ok = w.fastField(out, f, typ, next, end, first, depth); !ok {
 			w.within(f)
 			return out, false
 		}
-		if w.limited {
-			var kept bool
-			if out, kept = w.settle(out, f, mark, places); !kept {
-				continue
-			}
+		if kept {
+			first = 0
 		}
-		first = 0
 	}
 	if w.o.EmitDefaults {
 		out, _ = w.defaults(out, p, last+1, int32(len(p.fields)), first)
 	}
 	w.open--
 	return append(out, '}'), true
+}
+
+// fastField appends one field, all of a list or map, whose first value begins at in[pos]; kept is false when nothing was to be written.
+func (w *writer) fastField(out []byte, f *field, typ protowire.Type, pos, end, first, depth int) (_ []byte, next int, kept, ok bool) {
+	mark, places := len(out), len(w.places)
+	name := w.name(f)[first:]
+	switch {
+	case f.list:
+		out, pos, kept, ok = w.list(append(out, name...), f, pos, end, typ, depth)
+	case f.isMap:
+		out, pos, kept, ok = w.mapRun(append(out, name...), f, pos, end, depth)
+	default:
+		var v value
+		if v, pos = valueAt(w.in, pos, end, uint64(f.num), typ); pos < 0 {
+			return out, 0, false, w.fail(faultMalformed)
+		}
+		if f.implicit && zero(f, v) && !w.o.EmitDefaults {
+			return out, pos, false, true
+		}
+		kept = true
+		out, ok = w.value(append(out, name...), f, v, depth)
+	}
+	switch {
+	case !ok:
+		return out, 0, false, false
+	case !kept:
+		out = out[:mark]
+		w.nest(places, f.json)
+	case w.limited:
+		out, kept = w.settle(out, f, mark, places)
+	}
+	return out, pos, kept, true
+}
+
+func (w *writer) noMessageSet(p *plan) bool {
+	return w.failf("%s uses the message set format, which has no JSON form", p.msg.desc.FullName())
 }

@@ -45,7 +45,7 @@ func (w *writer) scan(p *plan, from, n int, unknown bool, depth int) (base int, 
 			pos = after
 			r := record{num: int32(num), field: p.lookup(num), seq: int32(len(w.recs) - base), typ: typ, value: v}
 			if r.field >= 0 {
-				if f := p.at(r.field); typ != f.wire && !(f.packable && typ == protowire.BytesType) {
+				if f := p.at(r.field); !f.accepts(typ) {
 					r.field = -1
 				} else if f.oneof >= 0 {
 					if pk := &w.picks[picks+int(f.oneof)]; pk.field != r.field {
@@ -111,7 +111,7 @@ func (w *writer) merged(out []byte, p *plan, from, n, depth int) (_ []byte, ok b
 		return w.known(out, p, from, n, depth)
 	}
 	if p.messageSet {
-		return out, w.failf("%s uses the message set format, which has no JSON form", p.msg.desc.FullName())
+		return out, w.noMessageSet(p)
 	}
 	base, ok := w.scan(p, from, n, false, depth)
 	if !ok {
@@ -138,19 +138,18 @@ func (w *writer) merged(out []byte, p *plan, from, n, depth int) (_ []byte, ok b
 		}
 		mark, places := len(out), len(w.places)
 		out = append(out, w.name(f)[first:]...)
-		var any bool
-		if out, any, ok = w.field(out, f, i, count, depth, false); !ok {
+		var kept bool
+		if out, kept, ok = w.field(out, f, i, count, depth, false); !ok {
 			w.within(f)
 			return out, false
 		}
 		i += count
-		if !any {
+		if !kept {
 			out = out[:mark]
 			w.nest(places, f.json)
 			continue
 		}
 		if w.limited {
-			var kept bool
 			if out, kept = w.settle(out, f, mark, places); !kept {
 				continue
 			}
@@ -165,8 +164,8 @@ func (w *writer) merged(out []byte, p *plan, from, n, depth int) (_ []byte, ok b
 	return append(out, '}'), true
 }
 
-// field appends the value of one field, whose records are recs[base:base+n]; any is false when that is unset, unless always is asked.
-func (w *writer) field(out []byte, f *field, base, n, depth int, always bool) (_ []byte, any, ok bool) {
+// field appends the value of one field, whose records are recs[base:base+n]; kept is false when that is unset, unless always is asked.
+func (w *writer) field(out []byte, f *field, base, n, depth int, always bool) (_ []byte, kept, ok bool) {
 	always = always || w.o.EmitDefaults
 	last := w.recs[base+n-1]
 	switch {
@@ -179,9 +178,9 @@ func (w *writer) field(out []byte, f *field, base, n, depth int, always bool) (_
 				return out, false, false
 			}
 		}
-		out, any, ok = w.entriesFrom(out, f, entries, depth)
+		out, kept, ok = w.entriesFrom(out, f, entries, depth)
 		w.entries, w.recs = w.entries[:entries], w.recs[:recs]
-		return out, any || always, ok
+		return out, kept || always, ok
 	case f.msg != nil:
 		if n == 1 {
 			out, ok = w.message(out, f.msg.plan(), last.start, last.end, depth-1)
@@ -202,7 +201,7 @@ func (w *writer) field(out []byte, f *field, base, n, depth int, always bool) (_
 	return out, true, ok
 }
 
-func (w *writer) listRecords(out []byte, f *field, base, n, depth int, always bool) (_ []byte, any, ok bool) {
+func (w *writer) listRecords(out []byte, f *field, base, n, depth int, always bool) (_ []byte, kept, ok bool) {
 	if w.limited && w.tooDeep() {
 		return w.elide(out, "[]", true), true, true
 	}

@@ -39,8 +39,8 @@ func (w *writer) known(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 		return w.unset(out, f), true
 	}
 	mark, places := len(out), len(w.places)
-	out, any, ok := w.field(out, f, base, count, depth, true)
-	if ok && !any {
+	out, kept, ok := w.field(out, f, base, count, depth, true)
+	if ok && !kept {
 		out = w.unset(out[:mark], f)
 		w.nest(places, "")
 	}

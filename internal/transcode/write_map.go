@@ -20,8 +20,8 @@ type entry struct {
 	base   int
 }
 
-// mapRun appends the map whose run of entries begins at in[pos], behind a tag; any is false when nothing of it could be written.
-func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, next int, any, ok bool) {
+// mapRun appends the map whose run of entries begins at in[pos], behind a tag; kept is false when nothing of it could be written.
+func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, next int, kept, ok bool) {
 	base, recs := len(w.entries), len(w.recs)
 	for {
 		v, after := valueAt(w.in, pos, end, 0, protowire.BytesType)
@@ -38,9 +38,9 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 		}
 		pos = n
 	}
-	out, any, ok = w.entriesFrom(out, f, base, depth)
+	out, kept, ok = w.entriesFrom(out, f, base, depth)
 	w.entries, w.recs = w.entries[:base], w.recs[:recs]
-	return out, pos, any, ok
+	return out, pos, kept, ok
 }
 
 // entry reads one map entry.
@@ -68,7 +68,7 @@ func (w *writer) entry(f *field, v value) bool {
 			}
 		case num == 2 && typ == f.mapVal.wire:
 			if hasVal {
-				if ft := w.again2(f.mapVal, &e, one); ft != 0 {
+				if ft := w.second(f.mapVal, &e, one); ft != 0 {
 					return w.fail(ft)
 				}
 			}
@@ -79,8 +79,8 @@ func (w *writer) entry(f *field, v value) bool {
 	return true
 }
 
-// again2 handles a second value in one entry: messages merge, anything else is overridden.
-func (w *writer) again2(f *field, e *entry, v value) fault {
+// second handles a second value in one entry: messages merge, anything else is overridden.
+func (w *writer) second(f *field, e *entry, v value) fault {
 	if f.msg == nil {
 		return checkValue(w.in, f, f.wire, e.val, maxWireDepth)
 	}
@@ -163,7 +163,7 @@ func (w *writer) checkEntry(f *field, e *entry) fault {
 }
 
 // entriesFrom appends the object of the entries from base on.
-func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, any, ok bool) {
+func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, kept, ok bool) {
 	if w.limited && w.tooDeep() {
 		return w.elide(out, "{}", len(w.entries) > base), true, true
 	}

@@ -75,8 +75,8 @@ func zero(f *field, v value) bool {
 	return v.start == v.end && (v.bits == 0 || normal(f.kind, v.bits) == 0)
 }
 
-// list appends the run of elements that begins at in[pos], behind a tag; any is false when there are none.
-func (w *writer) list(out []byte, f *field, pos, end int, typ protowire.Type, depth int) (_ []byte, next int, any, ok bool) {
+// list appends the run of elements that begins at in[pos], behind a tag; kept is false when there are none.
+func (w *writer) list(out []byte, f *field, pos, end int, typ protowire.Type, depth int) (_ []byte, next int, kept, ok bool) {
 	if w.limited && w.tooDeep() {
 		out = w.elide(out, "[]", true)
 		for typ <= protowire.Fixed32Type && pos >= 0 {
