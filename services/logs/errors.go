@@ -64,17 +64,27 @@ func statusOf(ctx context.Context, logger *slog.Logger, err error) error {
 	return status.Error(codes.Internal, "log store failed; the server's log says why")
 }
 
-// withCursor adds where to go on to the status of a stream that breaks.
+// withCursor adds where to go on to the status of a stream that breaks: in its ErrorInfo, of which a status has at most one.
 func withCursor(err error, at Position) error {
 	s := status.Convert(err)
 	if s.Code() == codes.OutOfRange || s.Code() == codes.InvalidArgument {
 		return err
 	}
-	detailed, detailErr := s.WithDetails(info(reasonTailInterrupted, "cursor", at.String()))
-	if detailErr != nil {
-		return err
+	reason := info(reasonTailInterrupted)
+	var details []protoadapt.MessageV1
+	for _, d := range s.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			reason = d
+		case protoadapt.MessageV1:
+			details = append(details, d)
+		}
 	}
-	return detailed.Err()
+	if reason.Metadata == nil {
+		reason.Metadata = make(map[string]string, 1)
+	}
+	reason.Metadata["cursor"] = at.String()
+	return newStatus(s.Code(), s.Message(), append(details, reason)...)
 }
 
 func info(reason string, metadata ...string) *errdetails.ErrorInfo {

@@ -35,7 +35,12 @@ func Example() {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	defer func() { server.Stop(); <-served }()
+	defer func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			panic(err)
+		}
+	}()
 
 	err = engine.Append(context.Background(), []logs.Entry{
 		{Time: time.Now(), Message: "connection refused", Fields: map[string]string{"service": "orders", "level": "ERROR"}},

@@ -42,11 +42,11 @@ func TestMain(m *testing.M) {
 }
 
 // start serves engine on an in-memory listener and returns a client. Everything stops when the test ends, the engine last.
-func start(t *testing.T, engine logs.Engine, options logs.Options) (logsv1.LogServiceClient, *logs.Server) {
+func start(t *testing.T, engine logs.Engine, options logs.Options, serverOptions ...grpc.ServerOption) (logsv1.LogServiceClient, *logs.Server) {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	service := logs.New(engine, options)
-	server := grpc.NewServer()
+	server := grpc.NewServer(serverOptions...)
 	service.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -182,13 +182,11 @@ func wantCode(t *testing.T, err error, want codes.Code) {
 
 func wantInfo(t *testing.T, err error, reason string) map[string]string {
 	t.Helper()
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Reason == reason {
-			return info.Metadata
-		}
+	info, ok := detail[*errdetails.ErrorInfo](err)
+	if !ok || info.Reason != reason {
+		t.Fatalf("ErrorInfo of %v = %v, want reason %s", err, info, reason)
 	}
-	t.Fatalf("no ErrorInfo with reason %s in %v: %v", reason, err, status.Convert(err).Details())
-	return nil
+	return info.Metadata
 }
 
 // victoriaLogs builds the real server once, from the module this one pins.

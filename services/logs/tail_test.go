@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
@@ -126,7 +128,7 @@ func TestTailDrains(t *testing.T) {
 	service.Drain()
 	_, err = ended(stream)
 	wantCode(t, err, codes.Unavailable)
-	cursor := wantInfo(t, err, "TAIL_INTERRUPTED")["cursor"]
+	cursor := wantInfo(t, err, "STORE_UNAVAILABLE")["cursor"]
 	if _, ok := detail[*errdetails.RetryInfo](err); !ok {
 		t.Errorf("no RetryInfo in %v", err)
 	}
@@ -143,22 +145,59 @@ type reopened struct{ logs.Engine }
 
 func (reopened) Close() error { return nil }
 
+// A deadline that passes at the server says where to go on; here an interceptor sets it, as a mesh in front would.
 func TestTailDeadlineSaysCursor(t *testing.T) {
-	client, _ := start(t, openEmbedded(t), logs.Options{})
+	short := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		ctx, cancel := context.WithTimeout(stream.Context(), 300*time.Millisecond)
+		defer cancel()
+		return next(srv, bounded{stream, ctx})
+	}
+	engine := openEmbedded(t)
+	client, _ := start(t, engine, logs.Options{}, grpc.StreamInterceptor(short))
 	base := time.Now().Add(-time.Minute)
-	ingest(t, client, entry(base, "one"))
-	ctx, cancel := context.WithTimeout(within(t), 200*time.Millisecond)
-	defer cancel()
-	stream, err := client.TailLogs(ctx, &logsv1.TailLogsRequest{StartTime: timestamppb.New(base)})
+	if err := engine.Append(t.Context(), []logs.Entry{{Time: base, Message: "one"}}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{StartTime: timestamppb.New(base)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := ended(stream)
 	wantCode(t, err, codes.DeadlineExceeded)
-	if len(got) != 1 || got[0].Cursor == "" {
-		t.Errorf("messages = %v, want one with a cursor", got)
+	cursor := wantInfo(t, err, "TAIL_INTERRUPTED")["cursor"]
+	var seen []string
+	for _, msg := range got {
+		seen = append(seen, msg.Entry.Message)
+	}
+	if err := engine.Append(t.Context(), []logs.Entry{{Time: base, Message: "two"}}); err != nil {
+		t.Fatal(err)
+	}
+	// However far it came, going on at the cursor completes it.
+	for len(seen) < 2 {
+		rest, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{Cursor: cursor, MaxEntries: int32(2 - len(seen))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ended(rest)
+		if err != nil && status.Code(err) != codes.DeadlineExceeded {
+			t.Fatal(err)
+		}
+		for _, msg := range got {
+			seen, cursor = append(seen, msg.Entry.Message), msg.Cursor
+		}
+	}
+	if want := []string{"one", "two"}; !slices.Equal(seen, want) {
+		t.Errorf("messages over the break = %q, want %q", seen, want)
 	}
 }
+
+// bounded is a stream with another context.
+type bounded struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (b bounded) Context() context.Context { return b.ctx }
 
 func TestTailRefuses(t *testing.T) {
 	client, _ := start(t, openEmbedded(t), logs.Options{})
@@ -234,7 +273,7 @@ func TestTailEndsWhenEngineCloses(t *testing.T) {
 	}
 	_, err = ended(stream)
 	wantCode(t, err, codes.Unavailable)
-	if cursor := wantInfo(t, err, "TAIL_INTERRUPTED")["cursor"]; cursor == "" || first.Cursor == "" {
+	if cursor := wantInfo(t, err, "STORE_UNAVAILABLE")["cursor"]; cursor == "" || first.Cursor == "" {
 		t.Errorf("cursors %q and %q, want both", first.Cursor, cursor)
 	}
 }
