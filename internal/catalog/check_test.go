@@ -22,7 +22,9 @@ func TestCheck(t *testing.T) {
 	if r := catalog.Check(fit); !r.Fit || len(r.Findings) != 0 || r.Totals != (catalog.Totals{Backends: 1, Services: 1, Methods: 1, Tools: 1, Fields: 1}) {
 		t.Errorf("Check = %+v, want fit", r)
 	}
-	plugged := catalog.Check(fit, func(m *catalog.Method) []catalog.Finding { return []catalog.Finding{{Code: "schema-problem", Subject: m.Tool.Name}} })
+	plugged := catalog.Check(fit, func(m *catalog.Method) []catalog.Finding {
+		return []catalog.Finding{{Code: "schema-problem", Subject: m.Tool.Name}}
+	})
 	if plugged.Fit || plugged.Findings[0].Subject != "s_find" || plugged.Findings[0].Backend != "test" {
 		t.Errorf("Check with the caller's findings = %+v", plugged)
 	}

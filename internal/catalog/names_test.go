@@ -108,7 +108,7 @@ func TestNamesDependOnTheMethodAlone(t *testing.T) {
 			sets = append(sets, p)
 		}
 	}
-	for round := range 12 {
+	for round := range 6 {
 		var backends []catalog.BackendConfig
 		for i, p := range rng.Perm(len(sets))[:3] {
 			backends = append(backends, catalog.BackendConfig{Name: fmt.Sprint(i), Sources: []catalog.Source{catalog.File(sets[p])}})
