@@ -14,6 +14,7 @@ type plan struct {
 	oneLine    bool // only its first sentence
 	enumRunes  int  // of the comments of an enum's values
 	repeats    int  // how often a message may stand inside itself
+	once       bool // a message is told where it stands first, and named where it stands again
 	share      int  // the plan is taken if the schema fits into the budget divided by this
 }
 
@@ -21,9 +22,10 @@ type plan struct {
 var plans = []plan{
 	{fieldRunes: 512, enumRunes: 400, repeats: 2, share: 4},
 	{fieldRunes: 512, enumRunes: 400, repeats: 1, share: 2},
-	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 1, share: 1},
-	{fieldRunes: 80, oneLine: true, repeats: 1, share: 1},
-	{repeats: 1, share: 1},
+	{fieldRunes: 512, enumRunes: 400, repeats: 1, once: true, share: 2},
+	{fieldRunes: 160, oneLine: true, enumRunes: 120, repeats: 1, once: true, share: 1},
+	{fieldRunes: 80, oneLine: true, repeats: 1, once: true, share: 1},
+	{repeats: 1, once: true, share: 1},
 }
 
 // builder makes one schema by one plan.
@@ -35,6 +37,7 @@ type builder struct {
 	enc      encoder
 	defs     []*definition
 	byType   map[protoreflect.FullName]*definition
+	grown    map[protoreflect.FullName]*growth // where a message stands first
 	comments map[protoreflect.Descriptor]string
 }
 
@@ -46,6 +49,7 @@ func (b *builder) reset(p plan) {
 	b.plan, b.pending, b.defs = p, b.pending[:0], nil
 	b.limit = b.o.MaxBytes / p.share
 	b.byType = map[protoreflect.FullName]*definition{}
+	b.grown = map[protoreflect.FullName]*growth{}
 }
 
 // inlined makes a schema without references: every message stands where it is used, and recursion ends in a stated rest.
@@ -79,7 +83,7 @@ func (b *builder) top(md protoreflect.MessageDescriptor) *node {
 		root.desc = b.text(md, b.plan.fieldRunes)
 		return root
 	}
-	g.depth = 1
+	g.depth, g.name = 1, b.o.List+"[]"
 	list := &node{kind: "array", items: root}
 	top := &node{kind: "object", props: []prop{{b.o.List, list}}, closed: b.o.Profile == Strict}
 	if b.o.Profile == Strict && b.o.Direction == Input {
@@ -123,14 +127,40 @@ func (b *builder) growOne(n *node, size *int) bool {
 	before := b.size(n)
 	grown := b.message(g.md, g)
 	grown.desc, grown.nullable, grown.facts, grown.words = n.desc, n.nullable, append(n.facts, grown.facts...), append(n.words, grown.words...)
-	after := b.size(grown)
-	if *size+after-before > b.limit {
+	more := b.size(grown) - before
+	const little = 160 // bytes that may as well be said again
+	if first := b.grown[g.md.FullName()]; b.plan.once && first != nil && more > little {
+		b.pending = b.pending[:waiting]
+		rest := g.rest
+		g.rest = "The same keys as at " + first.path() + "."
+		if more = b.size(n) - before; *size+more > b.limit {
+			g.rest = rest
+			return true
+		}
+		*size += more
+		return true
+	}
+	if *size+more > b.limit {
 		b.pending = b.pending[:waiting]
 		return false
 	}
-	*size += after - before
+	*size += more
 	*n = *grown
+	if b.grown[g.md.FullName()] == nil {
+		b.grown[g.md.FullName()] = g
+	}
 	return true
+}
+
+// path says where a message stands, as "a.b[].c".
+func (g *growth) path() string {
+	if g.above == nil {
+		return g.name
+	}
+	if above := g.above.path(); above != "" {
+		return above + "." + g.name
+	}
+	return g.name
 }
 
 // trim leaves out properties of a root that is too large by itself: optional ones, from the end.

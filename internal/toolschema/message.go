@@ -192,11 +192,15 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 	return n
 }
 
-// rank orders what is grown first: required, then optional, then deprecated.
+// rank names what can be grown and orders it: required, then optional, then deprecated.
 func (b *builder) rank(v *node, must bool, f *field) {
 	for _, n := range []*node{v, v.items, v.values} {
 		if n == nil || n.grow == nil {
 			continue
+		}
+		n.grow.name = f.key
+		if n != v {
+			n.grow.name += "[]"
 		}
 		switch {
 		case must:

@@ -53,6 +53,7 @@ type definition struct {
 type growth struct {
 	md    protoreflect.MessageDescriptor
 	above *growth
+	name  string // of the property, with "[]" for items
 	depth int
 	rank  int
 	rest  string
