@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/run"
 )
 
@@ -148,7 +148,7 @@ func waysTo(backend string, mesh *run.Mesh, callers int) (paths []*path, done fu
 		{name: "direct gRPC", call: ask(direct)},
 		{name: "gRPC door", aim: 0.38, call: ask(door)},
 		{name: "HTTP door, route", aim: 0.48, call: post(client, mesh.URL("/v1/probe/x:ask"), small, http.Header{})},
-		{name: "HTTP door, method", aim: 0.48, call: post(client, mesh.URL("/toolway.probe.v1.Probe/Ask"), small, http.Header{})},
+		{name: "HTTP door, method", aim: 0.48, call: post(client, mesh.URL("/probe.v1.Probe/Ask"), small, http.Header{})},
 		{name: "MCP door, 2025-11-25", aim: 0.45, call: post(client, mesh.URL("/mcp"), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+tool+`}}`,
 			http.Header{"Accept": {accept}, "Mcp-Protocol-Version": {"2025-11-25"}})},
 		{name: "MCP door, 2026-07-28", aim: 0.45, call: post(client, mesh.URL("/mcp"), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+tool+

@@ -15,7 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 	"github.com/toolway/toolway/tests/internal/run"
 )
@@ -192,7 +192,7 @@ type watcher struct {
 func newWatcher(ctx context.Context, t *testing.T, mesh *run.Mesh) *watcher {
 	t.Helper()
 	w := &watcher{t: t, ctx: ctx, mesh: mesh, began: make(chan string, 16), notes: make(chan string, 64)}
-	health, err := healthpb.NewHealthClient(run.Dial(t, mesh.GRPC)).Watch(ctx, &healthpb.HealthCheckRequest{Service: "toolway.probe.v1.Probe"})
+	health, err := healthpb.NewHealthClient(run.Dial(t, mesh.GRPC)).Watch(ctx, &healthpb.HealthCheckRequest{Service: "probe.v1.Probe"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestBackendComesLate(t *testing.T) {
 		}
 	})
 	ctx := patience(t)
-	if got := post(ctx, mesh.URL("/toolway.probe.v1.Probe/Ask"), `{}`, nil); got.code == http.StatusOK || got.code == 0 {
+	if got := post(ctx, mesh.URL("/probe.v1.Probe/Ask"), `{}`, nil); got.code == http.StatusOK || got.code == 0 {
 		t.Errorf("before the backend is there: %v", got)
 	}
 	late, _, err := run.Child("probe", "-addr", addr)
@@ -285,7 +285,7 @@ func TestBackendComesLate(t *testing.T) {
 	}
 	t.Cleanup(late.Kill)
 	run.Eventually(t, "the mesh is served", func() bool {
-		return post(ctx, mesh.URL("/toolway.probe.v1.Probe/Ask"), `{}`, nil).code == http.StatusOK
+		return post(ctx, mesh.URL("/probe.v1.Probe/Ask"), `{}`, nil).code == http.StatusOK
 	})
 	if err := mesh.Ready(); err != nil {
 		t.Error(err)

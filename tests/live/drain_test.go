@@ -13,7 +13,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 	"github.com/toolway/toolway/tests/internal/run"
 )

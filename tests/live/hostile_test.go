@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 	"github.com/toolway/toolway/tests/internal/probe"
 	"github.com/toolway/toolway/tests/internal/protoset"
@@ -38,8 +38,8 @@ func TestForeignPages(t *testing.T) {
 	for _, path := range []struct{ name, url, body string }{
 		{"mcp", mesh.URL("/mcp"), initialize},
 		{"route", mesh.URL("/v1/probe/x:ask"), `{}`},
-		{"method", mesh.URL("/toolway.probe.v1.Probe/Ask"), `{}`},
-		{"stream", mesh.URL("/toolway.probe.v1.Probe/Watch"), `{}`},
+		{"method", mesh.URL("/probe.v1.Probe/Ask"), `{}`},
+		{"stream", mesh.URL("/probe.v1.Probe/Watch"), `{}`},
 	} {
 		for _, c := range []struct {
 			name   string
@@ -144,7 +144,7 @@ func TestIdentityStays(t *testing.T) {
 		"sse": func(t *testing.T, id string) {
 			h := header.Clone()
 			h.Set("Accept", "text/event-stream")
-			if got := post(ctx, mesh.URL("/toolway.probe.v1.Probe/Watch"), `{"id":"`+id+`"}`, h); got.code != http.StatusOK {
+			if got := post(ctx, mesh.URL("/probe.v1.Probe/Watch"), `{"id":"`+id+`"}`, h); got.code != http.StatusOK {
 				t.Fatal(got)
 			}
 		},
@@ -344,7 +344,7 @@ func TestSevenBytes(t *testing.T) {
 			t.Errorf("%s, answer: % x, %v, want the seven bytes", path.name, raw, err)
 		}
 	}
-	got := post(ctx, mesh.URL("/toolway.probe.v1.Probe/Label"), `{"hostile":true}`, nil)
+	got := post(ctx, mesh.URL("/probe.v1.Probe/Label"), `{"hostile":true}`, nil)
 	asGenerated := got.code == http.StatusOK && strings.Contains(fmt.Sprint(got.body), "a:")
 	refused := got.code == http.StatusInternalServerError && strings.Contains(fmt.Sprint(got.body["message"]), "LabelResponse")
 	if !asGenerated && !refused {
@@ -403,10 +403,12 @@ func TestBytesUntouched(t *testing.T) {
 	go func() { served <- g.Serve(l) }()
 	t.Cleanup(func() {
 		g.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	set := filepath.Join(t.TempDir(), "probe.binpb")
-	if err := protoset.Write(set, probev1.File_toolway_probe_v1_probe_proto); err != nil {
+	if err := protoset.Write(set, probev1.File_probe_v1_probe_proto); err != nil {
 		t.Fatal(err)
 	}
 	mesh := run.Start(t, "--backend", "echo="+l.Addr().String(), "--descriptors", "echo="+set)
@@ -492,7 +494,7 @@ func TestHostileRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := patience(t)
-			got := post(ctx, mesh.URL("/toolway.probe.v1.Probe/Ask"), body, nil)
+			got := post(ctx, mesh.URL("/probe.v1.Probe/Ask"), body, nil)
 			if got.code < 400 || got.code > 499 {
 				t.Errorf("http: %v, want 4xx", got)
 			}

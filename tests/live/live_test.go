@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,14 @@ import (
 	"github.com/toolway/toolway/tests/internal/probe"
 	"github.com/toolway/toolway/tests/internal/run"
 )
+
+func TestMain(m *testing.M) {
+	if err := run.Waiting(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 func patience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), run.Patience)
@@ -42,7 +51,9 @@ func startProbe(t *testing.T, opts ...grpc.ServerOption) (*probe.Server, string)
 	go func() { served <- g.Serve(l) }()
 	t.Cleanup(func() {
 		g.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	return s, l.Addr().String()
 }

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 )
 
@@ -145,7 +145,7 @@ func grpcDoor(name string, cc *grpc.ClientConn) door {
 			o.fail(status.Convert(err))
 			return o, nil
 		}
-		s, err := cc.NewStream(ctx, desc, "/toolway.probe.v1.Probe/"+string(k))
+		s, err := cc.NewStream(ctx, desc, "/probe.v1.Probe/"+string(k))
 		if err != nil {
 			return fail(err)
 		}
@@ -186,7 +186,7 @@ func httpDoor(base string) door {
 			body.Write(b)
 			body.WriteByte('\n')
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/toolway.probe.v1.Probe/"+string(k), &body)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/probe.v1.Probe/"+string(k), &body)
 		if err != nil {
 			return outcome{}, err
 		}

@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 	"github.com/toolway/toolway/tests/internal/probe"
 	"github.com/toolway/toolway/tests/internal/run"
@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) (code int, err error) {
+	if err := run.Waiting(); err != nil {
+		return 1, err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 1, err

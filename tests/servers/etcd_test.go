@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,14 @@ func TestEtcd(t *testing.T) {
 	t.Run("rest", func(t *testing.T) { t.Parallel(); etcdREST(t, mesh, client) })
 	t.Run("rest watch", func(t *testing.T) { t.Parallel(); etcdRESTWatch(t, mesh, client) })
 	t.Run("mcp", func(t *testing.T) { t.Parallel(); etcdMCP(t, mesh, client) })
+}
+
+func TestMain(m *testing.M) {
+	if err := run.Waiting(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }
 
 func patience(t *testing.T) context.Context {

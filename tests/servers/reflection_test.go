@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
 	"github.com/toolway/toolway/tests/internal/probe"
 	"github.com/toolway/toolway/tests/internal/protoset"
@@ -40,7 +40,9 @@ func startProbe(t *testing.T, r probe.Reflection, opts ...grpc.ServerOption) (*p
 	go func() { served <- g.Serve(l) }()
 	t.Cleanup(func() {
 		g.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	return s, l.Addr().String()
 }
@@ -51,7 +53,7 @@ func TestReflection(t *testing.T) {
 	t.Parallel()
 	const comment = "Ask answers one message with one."
 	set := filepath.Join(t.TempDir(), "probe.binpb")
-	if err := protoset.Write(set, probev1.File_toolway_probe_v1_probe_proto); err != nil {
+	if err := protoset.Write(set, probev1.File_probe_v1_probe_proto); err != nil {
 		t.Fatal(err)
 	}
 	image := filepath.Join(t.TempDir(), "probe-comments.binpb")
@@ -107,7 +109,7 @@ func TestReflection(t *testing.T) {
 				t.Errorf("MCP: probe_ask = %+v, %v", res, err)
 			}
 			services, err := listV1(ctx, cc)
-			if err != nil || !slices.Contains(services, "toolway.probe.v1.Probe") {
+			if err != nil || !slices.Contains(services, "probe.v1.Probe") {
 				t.Errorf("reflection v1: services %v, %v", services, err)
 			}
 			alpha, err := listV1Alpha(ctx, cc)
@@ -143,11 +145,11 @@ func TestUnknownService(t *testing.T) {
 	mesh := run.Start(t, "--backend", "probe="+addr)
 	ctx := patience(t)
 	cc := run.Dial(t, mesh.GRPC)
-	err := cc.Invoke(ctx, "/toolway.probe.v1.Prob/Ask", &probev1.AskRequest{}, &probev1.AskResponse{})
-	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "toolway.probe.v1.Prob") {
+	err := cc.Invoke(ctx, "/probe.v1.Prob/Ask", &probev1.AskRequest{}, &probev1.AskResponse{})
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "probe.v1.Prob") {
 		t.Errorf("unknown service: error %v, want UNIMPLEMENTED that names it", err)
 	}
-	err = cc.Invoke(ctx, "/toolway.probe.v1.Probe/Asq", &probev1.AskRequest{}, &probev1.AskResponse{})
+	err = cc.Invoke(ctx, "/probe.v1.Probe/Asq", &probev1.AskRequest{}, &probev1.AskResponse{})
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "Ask") {
 		t.Errorf("unknown method: error %v, want UNIMPLEMENTED with the near miss", err)
 	}
@@ -207,7 +209,7 @@ func compiled(t *testing.T) protoreflect.FileDescriptor {
 		}}),
 		SourceInfoMode: protocompile.SourceInfoStandard,
 	}
-	files, err := c.Compile(t.Context(), "toolway/probe/v1/probe.proto")
+	files, err := c.Compile(t.Context(), "probe/v1/probe.proto")
 	if err != nil {
 		t.Fatal(err)
 	}

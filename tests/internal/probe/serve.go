@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 )
 
 // Reflection says which reflection service a server offers.

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	probev1 "github.com/toolway/toolway/tests/gen/toolway/probe/v1"
+	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 )
 
 // UnknownField and UnknownText are the field that the contract does not know and what it holds, in requests and, on demand, in answers.

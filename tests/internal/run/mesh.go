@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -181,4 +182,13 @@ func Child(name string, args ...string) (*Process, string, error) {
 		return nil, "", err
 	}
 	return p, addr, nil
+}
+
+// Waiting lets many tests run side by side whatever the number of processors: they wait more than they work. It is for TestMain.
+func Waiting() error {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f != nil {
+		return f.Value.Set("16")
+	}
+	return nil
 }

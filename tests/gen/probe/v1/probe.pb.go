@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: toolway/probe/v1/probe.proto
+// source: probe/v1/probe.proto
 
 package probev1
 
@@ -43,7 +43,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[0]
+	mi := &file_probe_v1_probe_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -55,7 +55,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[0]
+	mi := &file_probe_v1_probe_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -68,7 +68,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{0}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Plan) GetCount() int32 {
@@ -130,7 +130,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[1]
+	mi := &file_probe_v1_probe_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -142,7 +142,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[1]
+	mi := &file_probe_v1_probe_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -155,7 +155,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{1}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *AskRequest) GetId() string {
@@ -199,7 +199,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[2]
+	mi := &file_probe_v1_probe_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +211,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[2]
+	mi := &file_probe_v1_probe_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +224,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{2}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AskResponse) GetText() string {
@@ -256,7 +256,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[3]
+	mi := &file_probe_v1_probe_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -268,7 +268,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[3]
+	mi := &file_probe_v1_probe_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -281,7 +281,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{3}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *WatchRequest) GetId() string {
@@ -318,7 +318,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[4]
+	mi := &file_probe_v1_probe_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +330,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[4]
+	mi := &file_probe_v1_probe_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +343,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{4}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WatchResponse) GetIndex() int32 {
@@ -375,7 +375,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[5]
+	mi := &file_probe_v1_probe_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +387,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[5]
+	mi := &file_probe_v1_probe_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +400,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{5}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CollectRequest) GetId() string {
@@ -437,7 +437,7 @@ type CollectResponse struct {
 
 func (x *CollectResponse) Reset() {
 	*x = CollectResponse{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[6]
+	mi := &file_probe_v1_probe_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +449,7 @@ func (x *CollectResponse) String() string {
 func (*CollectResponse) ProtoMessage() {}
 
 func (x *CollectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[6]
+	mi := &file_probe_v1_probe_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +462,7 @@ func (x *CollectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectResponse.ProtoReflect.Descriptor instead.
 func (*CollectResponse) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{6}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CollectResponse) GetCount() int32 {
@@ -494,7 +494,7 @@ type ChatRequest struct {
 
 func (x *ChatRequest) Reset() {
 	*x = ChatRequest{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[7]
+	mi := &file_probe_v1_probe_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +506,7 @@ func (x *ChatRequest) String() string {
 func (*ChatRequest) ProtoMessage() {}
 
 func (x *ChatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[7]
+	mi := &file_probe_v1_probe_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +519,7 @@ func (x *ChatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatRequest.ProtoReflect.Descriptor instead.
 func (*ChatRequest) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{7}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ChatRequest) GetId() string {
@@ -556,7 +556,7 @@ type ChatResponse struct {
 
 func (x *ChatResponse) Reset() {
 	*x = ChatResponse{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[8]
+	mi := &file_probe_v1_probe_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +568,7 @@ func (x *ChatResponse) String() string {
 func (*ChatResponse) ProtoMessage() {}
 
 func (x *ChatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[8]
+	mi := &file_probe_v1_probe_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +581,7 @@ func (x *ChatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatResponse.ProtoReflect.Descriptor instead.
 func (*ChatResponse) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{8}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChatResponse) GetIndex() int32 {
@@ -613,7 +613,7 @@ type LabelRequest struct {
 
 func (x *LabelRequest) Reset() {
 	*x = LabelRequest{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[9]
+	mi := &file_probe_v1_probe_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +625,7 @@ func (x *LabelRequest) String() string {
 func (*LabelRequest) ProtoMessage() {}
 
 func (x *LabelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[9]
+	mi := &file_probe_v1_probe_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +638,7 @@ func (x *LabelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelRequest.ProtoReflect.Descriptor instead.
 func (*LabelRequest) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{9}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LabelRequest) GetId() string {
@@ -673,7 +673,7 @@ type LabelResponse struct {
 
 func (x *LabelResponse) Reset() {
 	*x = LabelResponse{}
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[10]
+	mi := &file_probe_v1_probe_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +685,7 @@ func (x *LabelResponse) String() string {
 func (*LabelResponse) ProtoMessage() {}
 
 func (x *LabelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_probe_v1_probe_proto_msgTypes[10]
+	mi := &file_probe_v1_probe_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +698,7 @@ func (x *LabelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelResponse.ProtoReflect.Descriptor instead.
 func (*LabelResponse) Descriptor() ([]byte, []int) {
-	return file_toolway_probe_v1_probe_proto_rawDescGZIP(), []int{10}
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LabelResponse) GetLabels() map[string]string {
@@ -708,112 +708,112 @@ func (x *LabelResponse) GetLabels() map[string]string {
 	return nil
 }
 
-var File_toolway_probe_v1_probe_proto protoreflect.FileDescriptor
+var File_probe_v1_probe_proto protoreflect.FileDescriptor
 
-const file_toolway_probe_v1_probe_proto_rawDesc = "" +
+const file_probe_v1_probe_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctoolway/probe/v1/probe.proto\x12\x10toolway.probe.v1\x1a\x1cgoogle/api/annotations.proto\"\x86\x01\n" +
+	"\x14probe/v1/probe.proto\x12\bprobe.v1\x1a\x1cgoogle/api/annotations.proto\"\x86\x01\n" +
 	"\x04Plan\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\x05R\x04code\x12\x12\n" +
 	"\x04hang\x18\x04 \x01(\bR\x04hang\x12\x12\n" +
 	"\x04gate\x18\x05 \x01(\bR\x04gate\x12\x18\n" +
-	"\aunknown\x18\x06 \x01(\bR\aunknown\"t\n" +
+	"\aunknown\x18\x06 \x01(\bR\aunknown\"l\n" +
 	"\n" +
 	"AskRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x12*\n" +
-	"\x04plan\x18\x03 \x01(\v2\x16.toolway.probe.v1.PlanR\x04plan\x12\x16\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\"\n" +
+	"\x04plan\x18\x03 \x01(\v2\x0e.probe.v1.PlanR\x04plan\x12\x16\n" +
 	"\x06number\x18\x04 \x01(\x03R\x06number\"9\n" +
 	"\vAskResponse\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x03R\x06number\"^\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\"V\n" +
 	"\fWatchRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x12*\n" +
-	"\x04plan\x18\x03 \x01(\v2\x16.toolway.probe.v1.PlanR\x04plan\"9\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\"\n" +
+	"\x04plan\x18\x03 \x01(\v2\x0e.probe.v1.PlanR\x04plan\"9\n" +
 	"\rWatchResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"`\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"X\n" +
 	"\x0eCollectRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x12*\n" +
-	"\x04plan\x18\x03 \x01(\v2\x16.toolway.probe.v1.PlanR\x04plan\";\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\"\n" +
+	"\x04plan\x18\x03 \x01(\v2\x0e.probe.v1.PlanR\x04plan\";\n" +
 	"\x0fCollectResponse\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"]\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"U\n" +
 	"\vChatRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x12*\n" +
-	"\x04plan\x18\x03 \x01(\v2\x16.toolway.probe.v1.PlanR\x04plan\"8\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\"\n" +
+	"\x04plan\x18\x03 \x01(\v2\x0e.probe.v1.PlanR\x04plan\"8\n" +
 	"\fChatResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"\xb7\x01\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xaf\x01\n" +
 	"\fLabelRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\ahostile\x18\x02 \x01(\bR\ahostile\x12B\n" +
-	"\x06labels\x18\x06 \x03(\v2*.toolway.probe.v1.LabelRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\ahostile\x18\x02 \x01(\bR\ahostile\x12:\n" +
+	"\x06labels\x18\x06 \x03(\v2\".probe.v1.LabelRequest.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8f\x01\n" +
-	"\rLabelResponse\x12C\n" +
-	"\x06labels\x18\x06 \x03(\v2+.toolway.probe.v1.LabelResponse.LabelsEntryR\x06labels\x1a9\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
+	"\rLabelResponse\x12;\n" +
+	"\x06labels\x18\x06 \x03(\v2#.probe.v1.LabelResponse.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xce\x03\n" +
-	"\x05Probe\x12s\n" +
-	"\x03Ask\x12\x1c.toolway.probe.v1.AskRequest\x1a\x1d.toolway.probe.v1.AskResponse\"/\x82\xd3\xe4\x93\x02):\x01*Z\x10\x12\x0e/v1/probe/{id}\"\x12/v1/probe/{id}:ask\x12i\n" +
-	"\x05Watch\x12\x1e.toolway.probe.v1.WatchRequest\x1a\x1f.toolway.probe.v1.WatchResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/probe/{id}/events0\x01\x12P\n" +
-	"\aCollect\x12 .toolway.probe.v1.CollectRequest\x1a!.toolway.probe.v1.CollectResponse(\x01\x12I\n" +
-	"\x04Chat\x12\x1d.toolway.probe.v1.ChatRequest\x1a\x1e.toolway.probe.v1.ChatResponse(\x010\x01\x12H\n" +
-	"\x05Label\x12\x1e.toolway.probe.v1.LabelRequest\x1a\x1f.toolway.probe.v1.LabelResponseB?Z=github.com/toolway/toolway/tests/gen/toolway/probe/v1;probev1b\x06proto3"
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xfe\x02\n" +
+	"\x05Probe\x12c\n" +
+	"\x03Ask\x12\x14.probe.v1.AskRequest\x1a\x15.probe.v1.AskResponse\"/\x82\xd3\xe4\x93\x02):\x01*Z\x10\x12\x0e/v1/probe/{id}\"\x12/v1/probe/{id}:ask\x12Y\n" +
+	"\x05Watch\x12\x16.probe.v1.WatchRequest\x1a\x17.probe.v1.WatchResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/probe/{id}/events0\x01\x12@\n" +
+	"\aCollect\x12\x18.probe.v1.CollectRequest\x1a\x19.probe.v1.CollectResponse(\x01\x129\n" +
+	"\x04Chat\x12\x15.probe.v1.ChatRequest\x1a\x16.probe.v1.ChatResponse(\x010\x01\x128\n" +
+	"\x05Label\x12\x16.probe.v1.LabelRequest\x1a\x17.probe.v1.LabelResponseB7Z5github.com/toolway/toolway/tests/gen/probe/v1;probev1b\x06proto3"
 
 var (
-	file_toolway_probe_v1_probe_proto_rawDescOnce sync.Once
-	file_toolway_probe_v1_probe_proto_rawDescData []byte
+	file_probe_v1_probe_proto_rawDescOnce sync.Once
+	file_probe_v1_probe_proto_rawDescData []byte
 )
 
-func file_toolway_probe_v1_probe_proto_rawDescGZIP() []byte {
-	file_toolway_probe_v1_probe_proto_rawDescOnce.Do(func() {
-		file_toolway_probe_v1_probe_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_toolway_probe_v1_probe_proto_rawDesc), len(file_toolway_probe_v1_probe_proto_rawDesc)))
+func file_probe_v1_probe_proto_rawDescGZIP() []byte {
+	file_probe_v1_probe_proto_rawDescOnce.Do(func() {
+		file_probe_v1_probe_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_probe_v1_probe_proto_rawDesc), len(file_probe_v1_probe_proto_rawDesc)))
 	})
-	return file_toolway_probe_v1_probe_proto_rawDescData
+	return file_probe_v1_probe_proto_rawDescData
 }
 
-var file_toolway_probe_v1_probe_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
-var file_toolway_probe_v1_probe_proto_goTypes = []any{
-	(*Plan)(nil),            // 0: toolway.probe.v1.Plan
-	(*AskRequest)(nil),      // 1: toolway.probe.v1.AskRequest
-	(*AskResponse)(nil),     // 2: toolway.probe.v1.AskResponse
-	(*WatchRequest)(nil),    // 3: toolway.probe.v1.WatchRequest
-	(*WatchResponse)(nil),   // 4: toolway.probe.v1.WatchResponse
-	(*CollectRequest)(nil),  // 5: toolway.probe.v1.CollectRequest
-	(*CollectResponse)(nil), // 6: toolway.probe.v1.CollectResponse
-	(*ChatRequest)(nil),     // 7: toolway.probe.v1.ChatRequest
-	(*ChatResponse)(nil),    // 8: toolway.probe.v1.ChatResponse
-	(*LabelRequest)(nil),    // 9: toolway.probe.v1.LabelRequest
-	(*LabelResponse)(nil),   // 10: toolway.probe.v1.LabelResponse
-	nil,                     // 11: toolway.probe.v1.LabelRequest.LabelsEntry
-	nil,                     // 12: toolway.probe.v1.LabelResponse.LabelsEntry
+var file_probe_v1_probe_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_probe_v1_probe_proto_goTypes = []any{
+	(*Plan)(nil),            // 0: probe.v1.Plan
+	(*AskRequest)(nil),      // 1: probe.v1.AskRequest
+	(*AskResponse)(nil),     // 2: probe.v1.AskResponse
+	(*WatchRequest)(nil),    // 3: probe.v1.WatchRequest
+	(*WatchResponse)(nil),   // 4: probe.v1.WatchResponse
+	(*CollectRequest)(nil),  // 5: probe.v1.CollectRequest
+	(*CollectResponse)(nil), // 6: probe.v1.CollectResponse
+	(*ChatRequest)(nil),     // 7: probe.v1.ChatRequest
+	(*ChatResponse)(nil),    // 8: probe.v1.ChatResponse
+	(*LabelRequest)(nil),    // 9: probe.v1.LabelRequest
+	(*LabelResponse)(nil),   // 10: probe.v1.LabelResponse
+	nil,                     // 11: probe.v1.LabelRequest.LabelsEntry
+	nil,                     // 12: probe.v1.LabelResponse.LabelsEntry
 }
-var file_toolway_probe_v1_probe_proto_depIdxs = []int32{
-	0,  // 0: toolway.probe.v1.AskRequest.plan:type_name -> toolway.probe.v1.Plan
-	0,  // 1: toolway.probe.v1.WatchRequest.plan:type_name -> toolway.probe.v1.Plan
-	0,  // 2: toolway.probe.v1.CollectRequest.plan:type_name -> toolway.probe.v1.Plan
-	0,  // 3: toolway.probe.v1.ChatRequest.plan:type_name -> toolway.probe.v1.Plan
-	11, // 4: toolway.probe.v1.LabelRequest.labels:type_name -> toolway.probe.v1.LabelRequest.LabelsEntry
-	12, // 5: toolway.probe.v1.LabelResponse.labels:type_name -> toolway.probe.v1.LabelResponse.LabelsEntry
-	1,  // 6: toolway.probe.v1.Probe.Ask:input_type -> toolway.probe.v1.AskRequest
-	3,  // 7: toolway.probe.v1.Probe.Watch:input_type -> toolway.probe.v1.WatchRequest
-	5,  // 8: toolway.probe.v1.Probe.Collect:input_type -> toolway.probe.v1.CollectRequest
-	7,  // 9: toolway.probe.v1.Probe.Chat:input_type -> toolway.probe.v1.ChatRequest
-	9,  // 10: toolway.probe.v1.Probe.Label:input_type -> toolway.probe.v1.LabelRequest
-	2,  // 11: toolway.probe.v1.Probe.Ask:output_type -> toolway.probe.v1.AskResponse
-	4,  // 12: toolway.probe.v1.Probe.Watch:output_type -> toolway.probe.v1.WatchResponse
-	6,  // 13: toolway.probe.v1.Probe.Collect:output_type -> toolway.probe.v1.CollectResponse
-	8,  // 14: toolway.probe.v1.Probe.Chat:output_type -> toolway.probe.v1.ChatResponse
-	10, // 15: toolway.probe.v1.Probe.Label:output_type -> toolway.probe.v1.LabelResponse
+var file_probe_v1_probe_proto_depIdxs = []int32{
+	0,  // 0: probe.v1.AskRequest.plan:type_name -> probe.v1.Plan
+	0,  // 1: probe.v1.WatchRequest.plan:type_name -> probe.v1.Plan
+	0,  // 2: probe.v1.CollectRequest.plan:type_name -> probe.v1.Plan
+	0,  // 3: probe.v1.ChatRequest.plan:type_name -> probe.v1.Plan
+	11, // 4: probe.v1.LabelRequest.labels:type_name -> probe.v1.LabelRequest.LabelsEntry
+	12, // 5: probe.v1.LabelResponse.labels:type_name -> probe.v1.LabelResponse.LabelsEntry
+	1,  // 6: probe.v1.Probe.Ask:input_type -> probe.v1.AskRequest
+	3,  // 7: probe.v1.Probe.Watch:input_type -> probe.v1.WatchRequest
+	5,  // 8: probe.v1.Probe.Collect:input_type -> probe.v1.CollectRequest
+	7,  // 9: probe.v1.Probe.Chat:input_type -> probe.v1.ChatRequest
+	9,  // 10: probe.v1.Probe.Label:input_type -> probe.v1.LabelRequest
+	2,  // 11: probe.v1.Probe.Ask:output_type -> probe.v1.AskResponse
+	4,  // 12: probe.v1.Probe.Watch:output_type -> probe.v1.WatchResponse
+	6,  // 13: probe.v1.Probe.Collect:output_type -> probe.v1.CollectResponse
+	8,  // 14: probe.v1.Probe.Chat:output_type -> probe.v1.ChatResponse
+	10, // 15: probe.v1.Probe.Label:output_type -> probe.v1.LabelResponse
 	11, // [11:16] is the sub-list for method output_type
 	6,  // [6:11] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
@@ -821,26 +821,26 @@ var file_toolway_probe_v1_probe_proto_depIdxs = []int32{
 	0,  // [0:6] is the sub-list for field type_name
 }
 
-func init() { file_toolway_probe_v1_probe_proto_init() }
-func file_toolway_probe_v1_probe_proto_init() {
-	if File_toolway_probe_v1_probe_proto != nil {
+func init() { file_probe_v1_probe_proto_init() }
+func file_probe_v1_probe_proto_init() {
+	if File_probe_v1_probe_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_toolway_probe_v1_probe_proto_rawDesc), len(file_toolway_probe_v1_probe_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_probe_v1_probe_proto_rawDesc), len(file_probe_v1_probe_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_toolway_probe_v1_probe_proto_goTypes,
-		DependencyIndexes: file_toolway_probe_v1_probe_proto_depIdxs,
-		MessageInfos:      file_toolway_probe_v1_probe_proto_msgTypes,
+		GoTypes:           file_probe_v1_probe_proto_goTypes,
+		DependencyIndexes: file_probe_v1_probe_proto_depIdxs,
+		MessageInfos:      file_probe_v1_probe_proto_msgTypes,
 	}.Build()
-	File_toolway_probe_v1_probe_proto = out.File
-	file_toolway_probe_v1_probe_proto_goTypes = nil
-	file_toolway_probe_v1_probe_proto_depIdxs = nil
+	File_probe_v1_probe_proto = out.File
+	file_probe_v1_probe_proto_goTypes = nil
+	file_probe_v1_probe_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: toolway/probe/v1/probe.proto
+// source: probe/v1/probe.proto
 
 package probev1
 
@@ -19,11 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Probe_Ask_FullMethodName     = "/toolway.probe.v1.Probe/Ask"
-	Probe_Watch_FullMethodName   = "/toolway.probe.v1.Probe/Watch"
-	Probe_Collect_FullMethodName = "/toolway.probe.v1.Probe/Collect"
-	Probe_Chat_FullMethodName    = "/toolway.probe.v1.Probe/Chat"
-	Probe_Label_FullMethodName   = "/toolway.probe.v1.Probe/Label"
+	Probe_Ask_FullMethodName     = "/probe.v1.Probe/Ask"
+	Probe_Watch_FullMethodName   = "/probe.v1.Probe/Watch"
+	Probe_Collect_FullMethodName = "/probe.v1.Probe/Collect"
+	Probe_Chat_FullMethodName    = "/probe.v1.Probe/Chat"
+	Probe_Label_FullMethodName   = "/probe.v1.Probe/Label"
 )
 
 // ProbeClient is the client API for Probe service.
@@ -246,7 +246,7 @@ func _Probe_Label_Handler(srv interface{}, ctx context.Context, dec func(interfa
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Probe_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "toolway.probe.v1.Probe",
+	ServiceName: "probe.v1.Probe",
 	HandlerType: (*ProbeServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -276,5 +276,5 @@ var Probe_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
-	Metadata: "toolway/probe/v1/probe.proto",
+	Metadata: "probe/v1/probe.proto",
 }
