@@ -3,7 +3,6 @@ package logs_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -189,27 +187,21 @@ func wantInfo(t *testing.T, err error, reason string) map[string]string {
 	return info.Metadata
 }
 
-// victoriaLogs builds the real server once, from the module this one pins.
-var victoriaLogs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "victoria-logs-")
-	if err != nil {
-		return "", err
+// buildVictoriaLogs builds the real server from the module this one pins.
+func buildVictoriaLogs(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "victoria-logs")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build VictoriaLogs: %v\n%s", err, out)
 	}
-	binary := filepath.Join(dir, "victoria-logs")
-	out, err := exec.Command("go", "build", "-o", binary, "github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build VictoriaLogs: %w\n%s", err, out)
-	}
-	return binary, nil
-})
+	return binary
+}
 
 // startVictoriaLogs runs the real server on a free port until the test ends, and returns its URL.
 func startVictoriaLogs(t *testing.T) string {
 	t.Helper()
-	binary, err := victoriaLogs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := buildVictoriaLogs(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
