@@ -191,7 +191,7 @@ func (w *writer) canonicalMap(out []byte, f *field, base, n, depth int) (_ []byt
 
 func (w *writer) canonicalMapValue(out []byte, f *field, e entry, depth int) ([]byte, bool) {
 	if f.msg != nil {
-		base, n := e.base, e.pieces
+		base, n := e.base, int(e.pieces)
 		if n == 0 {
 			base, n = len(w.recs), 1
 			w.recs = append(w.recs, record{value: e.val})

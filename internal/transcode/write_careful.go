@@ -16,6 +16,14 @@ type record struct {
 	value
 }
 
+// roomFor returns s with room for one more. It doubles where append would grow by a quarter, which costs more in all.
+func roomFor[T any](s []T) []T {
+	if len(s) < cap(s) {
+		return s
+	}
+	return slices.Grow(s, len(s)+16)
+}
+
 // pick is which member of a oneof is set, and since which record.
 type pick struct{ field, seq int32 }
 
@@ -59,7 +67,7 @@ func (w *writer) scan(p *plan, from, n int, unknown bool, depth int) (base int, 
 			}
 			sorted = sorted && r.num > last
 			last = r.num
-			w.recs = append(w.recs, r)
+			w.recs = append(roomFor(w.recs), r)
 		}
 	}
 	if overridden && !w.dropOverridden(p, base, picks) {
@@ -166,7 +174,7 @@ func (w *writer) merged(out []byte, p *plan, from, n, depth int) (_ []byte, ok b
 
 // field appends the value of one field, whose records are recs[base:base+n]; kept is false when that is unset, unless always is asked.
 func (w *writer) field(out []byte, f *field, base, n, depth int, always bool) (_ []byte, kept, ok bool) {
-	always = always || w.o.EmitDefaults
+	always = always || w.o.EmitDefaults && !f.desc.IsExtension()
 	last := w.recs[base+n-1]
 	switch {
 	case f.list:

@@ -13,11 +13,11 @@ import (
 
 // entry is one map entry of the wire. A value that came in several pieces has them in writer.recs.
 type entry struct {
-	seq    int
+	seq    int32
+	pieces int32 // in recs from base on; 0 when val is all
+	base   int
 	key    value // integers and bools as int64 bits or, for unsigned keys, uint64
 	val    value
-	pieces int // in recs from base on; 0 when val is all
-	base   int
 }
 
 // mapRun appends the map whose run of entries begins at in[pos], behind a tag; kept is false when nothing of it could be written.
@@ -45,7 +45,7 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 
 // entry reads one map entry.
 func (w *writer) entry(f *field, v value) bool {
-	e := entry{seq: len(w.entries)}
+	e := entry{seq: int32(len(w.entries))}
 	if f.mapVal.kind == protoreflect.EnumKind {
 		e.val.bits = uint64(f.mapVal.enum.first)
 	}
@@ -75,7 +75,7 @@ func (w *writer) entry(f *field, v value) bool {
 			e.val, hasVal = one, true
 		}
 	}
-	w.entries = append(w.entries, e)
+	w.entries = append(roomFor(w.entries), e)
 	return true
 }
 
@@ -154,7 +154,7 @@ func (w *writer) checkEntry(f *field, e *entry) fault {
 	if e.pieces == 0 {
 		return checkValue(w.in, f.mapVal, f.mapVal.wire, e.val, maxWireDepth)
 	}
-	for _, r := range w.recs[e.base : e.base+e.pieces] {
+	for _, r := range w.recs[e.base : e.base+int(e.pieces)] {
 		if ft := checkValue(w.in, f.mapVal, f.mapVal.wire, r.value, maxWireDepth); ft != 0 {
 			return ft
 		}
@@ -188,7 +188,7 @@ func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, k
 		}
 		out = append(out, ':')
 		if e.pieces > 0 {
-			out, ok = w.merged(out, f.mapVal.msg.plan(), e.base, e.pieces, depth-1)
+			out, ok = w.merged(out, f.mapVal.msg.plan(), e.base, int(e.pieces), depth-1)
 		} else {
 			out, ok = w.value(out, f.mapVal, e.val, depth)
 		}
