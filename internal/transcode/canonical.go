@@ -2,6 +2,7 @@ package transcode
 
 import (
 	"encoding/binary"
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -165,6 +166,7 @@ func (w *writer) canonicalElement(out []byte, f *field, rec, depth int) ([]byte,
 
 func (w *writer) canonicalMap(out []byte, f *field, base, n, depth int) (_ []byte, ok bool) {
 	entries, recs := len(w.entries), len(w.recs)
+	w.entries = slices.Grow(w.entries, n)
 	for i := range n {
 		if !w.entry(f, w.recs[base+i].value) {
 			return out, false

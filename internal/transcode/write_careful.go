@@ -181,6 +181,7 @@ func (w *writer) field(out []byte, f *field, base, n, depth int, always bool) (_
 		return w.listRecords(out, f, base, n, depth, always)
 	case f.isMap:
 		entries, recs := len(w.entries), len(w.recs)
+		w.entries = slices.Grow(w.entries, n)
 		for i := range n {
 			if !w.entry(f, w.recs[base+i].value) {
 				return out, false, false
