@@ -3,6 +3,8 @@ package mcpadapter
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,7 @@ type changes struct {
 	watchers int
 	cancel   context.CancelFunc
 	done     chan struct{}
+	tell     map[*func()]bool // besides the SDK's sessions
 }
 
 // watch makes changes known until release is called, which may be done once.
@@ -48,6 +51,23 @@ func (c *changes) watch() (release func()) {
 	}
 }
 
+// listen is watch, with a function to be called at each change.
+func (c *changes) listen(changed func()) (release func()) {
+	c.mu.Lock()
+	if c.tell == nil {
+		c.tell = map[*func()]bool{}
+	}
+	c.tell[&changed] = true
+	c.mu.Unlock()
+	unwatch := c.watch()
+	return func() {
+		c.mu.Lock()
+		delete(c.tell, &changed)
+		c.mu.Unlock()
+		unwatch()
+	}
+}
+
 func (c *changes) run(ctx context.Context, done chan<- struct{}, snapshot *catalog.Snapshot) {
 	defer close(done)
 	known := c.adapter.listingOf(snapshot).hash
@@ -70,9 +90,15 @@ func (c *changes) run(ctx context.Context, done chan<- struct{}, snapshot *catal
 	}
 }
 
-// announce makes the SDK send notifications/tools/list_changed to all sessions and listeners. It does so only when a tool is added to
+// announce tells all listeners, and makes the SDK send notifications/tools/list_changed to all sessions and to its own listeners. It does so only when a tool is added to
 // its own registry; the one added here is never listed or called, since this door answers tools/list and tools/call itself.
 func (c *changes) announce() {
+	c.mu.Lock()
+	tell := slices.Collect(maps.Keys(c.tell))
+	c.mu.Unlock()
+	for _, changed := range tell {
+		(*changed)()
+	}
 	c.adapter.server.AddTool(&mcp.Tool{Name: "toolway_list_changed", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{}, nil

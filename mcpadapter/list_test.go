@@ -211,3 +211,59 @@ func TestListChanged(t *testing.T) {
 		})
 	}
 }
+
+// TestSeveralListens pins that over stdio every open subscriptions/listen hears of a change, and that ending one leaves the others.
+func TestSeveralListens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.binpb")
+	write := func(source string) {
+		t.Helper()
+		raw, err := proto.Marshal(compile(t, source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(shopProto)
+	cat, err := catalog.Open(t.Context(), catalog.Config{Backends: []catalog.BackendConfig{{Name: "shop", Sources: []catalog.Source{catalog.File(path)}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cat.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t, func(c *mcpadapter.Config) { c.Catalog = cat })
+	k := w.talk(t.Context())
+	listen := func(id, notifications string) {
+		k.say(`{"jsonrpc":"2.0","id":` + id + `,"method":"subscriptions/listen","params":{"notifications":` + notifications + `,` + modernMeta + `}}`)
+	}
+	subscription := func(id string) string { return `"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` }
+	for _, id := range []string{`1`, `"two"`, `9007199254740993`} {
+		listen(id, `{"toolsListChanged":true,"promptsListChanged":true}`)
+		k.hear(`"method":"notifications/subscriptions/acknowledged","params":{` + subscription(id) + `,"notifications":{"toolsListChanged":true}}`)
+	}
+	listen("4", `{"promptsListChanged":true}`)
+	k.hear(subscription("4") + `,"notifications":{}}`)
+	k.hear(`"id":4,"result":`)
+	k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	k.say(`{"jsonrpc":"2.0","id":5,"method":"ping"}`)
+	k.hear(`"id":5`)
+	write(strings.Replace(shopProto, "rpc Get(", "rpc Fetch(", 1))
+	heard := map[string]bool{}
+	for range 3 { // two listeners, and the session that began with initialize
+		if !k.lines.Scan() {
+			t.Fatal("output ended")
+		}
+		heard[k.lines.Text()] = true
+	}
+	for _, params := range []string{`"params":{` + subscription(`"two"`) + `}`, `"params":{` + subscription(`9007199254740993`) + `}`, `"params":{}`} {
+		if !heard[`{"jsonrpc":"2.0","method":"notifications/tools/list_changed",`+params+`}`] {
+			t.Errorf("notices = %v, want one with %s", heard, params)
+		}
+	}
+	_ = k.in.Close()
+	k.end()
+}

@@ -23,8 +23,7 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 			return a.callTool(ctx, r)
 		case "subscriptions/listen":
-			release := a.changes.watch()
-			defer release()
+			return a.listen(ctx, next, method, req)
 		case "logging/setLevel":
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "logging is not offered by this server"}
 		}

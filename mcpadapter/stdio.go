@@ -36,7 +36,7 @@ func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 	}()
 	release := a.changes.watch()
 	defer release()
-	session, err := a.server.Connect(context.WithoutCancel(ctx), lineTransport{c}, nil)
+	session, err := a.server.Connect(context.WithValue(context.WithoutCancel(ctx), lineKey{}, c), lineTransport{c}, nil)
 	if err != nil {
 		return fmt.Errorf("connect stdio: %w", err)
 	}
@@ -192,7 +192,10 @@ func (c *lineConn) accept(line []byte) (jsonrpc.Message, error) {
 		if !c.begin(msg.ID, &openRequest{id: e.id, listen: e.method == "subscriptions/listen"}) {
 			return nil, c.write(errorMessage(e.id, rpcError(jsonrpc.CodeInvalidRequest, "id %s is in use by a request that has no answer yet", e.id)))
 		}
-		if e.method == "initialize" {
+		switch e.method {
+		case "subscriptions/listen":
+			msg.Extra = listenExtra(e.id)
+		case "initialize":
 			msg.Params = withInitializeVersion(msg.Params)
 		}
 	case e.method == "notifications/cancelled":
