@@ -42,7 +42,7 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each (default 10s)
 lint: ## Lint Go and protobuf, and check the contract against the last release
 	@for m in $(MODULES); do (cd $$m && $(subst tools/go.mod,$(CURDIR)/tools/go.mod,$(LINT)) run --config $(CURDIR)/.golangci.yml ./...); done
 	$(BUF) lint
-	$(BUF) breaking --against proto/released.binpb
+	$(BUF) breaking proto --against proto/released.binpb
 
 .PHONY: vet
 vet: ## go vet in every module
@@ -54,7 +54,7 @@ generate: ## Regenerate gen/ from proto/
 
 .PHONY: release-contract
 release-contract: ## Make the present contract the one that buf breaking checks against
-	$(BUF) build -o proto/released.binpb
+	$(BUF) build proto -o proto/released.binpb
 
 .PHONY: bench
 bench: ## Benchmarks, as ratios in one run

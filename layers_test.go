@@ -72,7 +72,7 @@ func TestLayers(t *testing.T) {
 					}
 				}
 				dep, ours := strings.CutPrefix(imp, module)
-				if !ours || under(dep, pkg) {
+				if !ours || under(dep, pkg) || under(pkg, dep) { // a command below a package belongs to it
 					continue
 				}
 				if l, ok := layerOf(dep); !ok || l >= layer {

@@ -18,7 +18,7 @@ trap 'exit 0' INT TERM
 
 bin/logs --addr 127.0.0.1:7171 --data "$dir/logs" --ingest-file "$log" 2>"$dir/logs.log" &
 pids+=($!)
-bin/toolway serve --backend logs=127.0.0.1:7171 --log-format json 2>>"$log" &
+bin/toolway serve --backend logs=127.0.0.1:7171 --descriptors logs=proto/released.binpb --log-format json 2>>"$log" &
 mesh=$!
 pids+=($mesh)
 
