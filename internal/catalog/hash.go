@@ -35,15 +35,33 @@ type node struct {
 func (f *fingerprints) method(m *Method) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	h := sha256.New()
+	f.shown(h, m)
+	options(h, m.Desc)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// hashTools hashes what the list of the tools shows.
+func (s *Snapshot) hashTools() string {
+	h := sha256.New()
+	for _, m := range s.tools {
+		f := &m.analysis.prints
+		f.mu.Lock()
+		fmt.Fprintf(h, "%q ", m.Tool.Name)
+		f.shown(h, m)
+		f.mu.Unlock()
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// shown hashes what agents see of a method: its words and hints, and what its schemas are made from. f.mu is held.
+func (f *fingerprints) shown(w io.Writer, m *Method) {
 	if f.types == nil {
 		f.types = map[protoreflect.FullName]*node{}
 	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %v %v %q %q %+v\n", m.FullMethod, m.Desc.Input().FullName(), m.Desc.Output().FullName(),
+	fmt.Fprintf(w, "%q %q %q %v %v %q %q %+v\n", m.FullMethod, m.Desc.Input().FullName(), m.Desc.Output().FullName(),
 		m.Desc.IsStreamingClient(), m.Desc.IsStreamingServer(), m.Tool.Title, m.Tool.Description, m.Tool.Hints)
-	options(h, m.Desc)
-	fmt.Fprintf(h, "%x %x\n", f.typ(m.Desc.Input()).hash, f.typ(m.Desc.Output()).hash)
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	fmt.Fprintf(w, "%x %x\n", f.typ(m.Desc.Input()).hash, f.typ(m.Desc.Output()).hash)
 }
 
 func (f *fingerprints) typ(d protoreflect.Descriptor) *node {

@@ -29,17 +29,16 @@ type serviceInfo struct {
 
 // methodInfo is a method before ownership is settled. It outlives snapshots, so that schemas and hashes are made once per contract.
 type methodInfo struct {
-	Method     // without Service and Backend
-	long       string
-	routes     []route
-	commented  bool
-	annotated  evidence
-	findings   []Finding
-	in, out    schemas
-	hash       string
-	hashOnce   sync.Once
-	cut        bool
-	nameOption bool
+	Method    // without Service and Backend
+	long      string
+	routes    []route
+	commented bool
+	annotated evidence
+	findings  []Finding
+	in, out   schemas
+	hash      string
+	hashOnce  sync.Once
+	cut       bool
 }
 
 func analyse(c *contract, prefix string) *analysis {
@@ -67,7 +66,7 @@ func analyseMethod(md protoreflect.MethodDescriptor, prefix string) *methodInfo 
 	m.cut = len(prefix+wholeToolName(md)) > MaxToolName
 	if name := opt.GetToolName(); name != "" {
 		if full := prefix + name; validToolName(full) {
-			m.Tool.Name, m.nameOption, m.cut = full, true, false
+			m.Tool.Name, m.cut = full, false
 		} else {
 			m.find("tool-name-invalid", SeverityWarning, full, "tool name %q of %s is not served, %q stands for it: a name is [a-zA-Z][a-zA-Z0-9_-]*, at most %d characters; mend the tool_name option or the prefix",
 				full, md.FullName(), m.Tool.Name, MaxToolName)

@@ -205,6 +205,24 @@ func TestHash(t *testing.T) {
 	}
 }
 
+func TestToolsVersion(t *testing.T) {
+	version := func(body string) string {
+		_, s := methodOf(t, body)
+		return s.ToolsVersion()
+	}
+	base := version(`option (google.api.http) = {post: "/v1/x"};`)
+	for body, same := range map[string]bool{
+		`option (google.api.http) = {post: "/v1/y" body: "*"};`: true,
+		`option (google.api.http) = {get: "/v1/x"};`:            false, // another hint
+		`option (toolway.v1.method) = {tool_name: "other"};`:    false,
+		`option (toolway.v1.method) = {title: "Other"};`:        false,
+	} {
+		if (version(body) == base) != same {
+			t.Errorf("with %q ToolsVersion stays: %v, want %v", body, !same, same)
+		}
+	}
+}
+
 func TestSchemasAreMadeOnce(t *testing.T) {
 	m, _ := methodOf(t, "")
 	a, b := m.InputSchema(toolschema.Full), m.InputSchema(toolschema.Full)

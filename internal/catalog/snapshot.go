@@ -2,8 +2,6 @@
 package catalog
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"sync"
 	"time"
@@ -41,13 +39,7 @@ func (s *Snapshot) Superseded() <-chan struct{} { return s.superseded }
 // ToolsVersion is a hash of what Tools shows: names, titles, descriptions, hints and schemas. It stays the same when only a backend's state
 // within its grace period, a route or an unlisted method changes.
 func (s *Snapshot) ToolsVersion() string {
-	s.toolsOnce.Do(func() {
-		h := sha256.New()
-		for _, m := range s.tools {
-			fmt.Fprintf(h, "%q %s\n", m.Tool.Name, m.Hash())
-		}
-		s.toolsVersion = hex.EncodeToString(h.Sum(nil)[:16])
-	})
+	s.toolsOnce.Do(func() { s.toolsVersion = s.hashTools() })
 	return s.toolsVersion
 }
 

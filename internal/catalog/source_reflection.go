@@ -28,7 +28,7 @@ type ReflectionOptions struct {
 	Interval time.Duration
 	// Grace is how long a lost connection counts as Flapping before it is Down. Default 5 s.
 	Grace time.Duration
-	// Timeout of one read. Default 10 s.
+	// Timeout of one read. Default 30 s.
 	Timeout time.Duration
 	// MaxBytes of all descriptors of one read. Default 64 MiB.
 	MaxBytes int
@@ -39,7 +39,7 @@ type ReflectionOptions struct {
 func (o ReflectionOptions) withDefaults() ReflectionOptions {
 	o.Interval = cmp.Or(o.Interval, 30*time.Second)
 	o.Grace = cmp.Or(o.Grace, 5*time.Second)
-	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<20)
 	o.MaxFiles = cmp.Or(o.MaxFiles, 4096)
 	return o
