@@ -185,9 +185,7 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 		for _, r := range rules.GetOneof() {
 			b.messageOneof(n, r, keys)
 		}
-		for _, w := range celWords(rules.GetCel(), rules.GetCelExpression()) {
-			n.words = append(n.words, w)
-		}
+		n.words = append(n.words, celWords(rules.GetCel(), rules.GetCelExpression())...)
 	}
 	return n
 }

@@ -25,7 +25,7 @@ func Problems(schema []byte, p Profile, d Direction) []string {
 	c := &checker{root: object}
 	for i := range Rules {
 		r := &Rules[i]
-		if slices.Contains(r.Profiles, p) && !(r.InputOnly && d == Output) {
+		if slices.Contains(r.Profiles, p) && (d == Input || !r.InputOnly) {
 			c.rules = append(c.rules, r)
 		}
 	}

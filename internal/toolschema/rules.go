@@ -62,6 +62,12 @@ func (b *builder) rules(n *node, fd protoreflect.FieldDescriptor, r *validate.Fi
 // valueRules is rules for one value.
 func (b *builder) valueRules(n *node, fd protoreflect.FieldDescriptor, r *validate.FieldRules, kind protoreflect.FieldDescriptor) (zeroFails bool) {
 	m := r.ProtoReflect().Get(kind).Message()
+	n.say(exampleWords(m))
+	defer func() {
+		if predefined(m) {
+			n.say("Further rules of the contract apply.")
+		}
+	}()
 	switch kind.Name() {
 	case "string":
 		return stringRules(n, r.GetString())
@@ -96,7 +102,36 @@ func (b *builder) valueRules(n *node, fd protoreflect.FieldDescriptor, r *valida
 	return false
 }
 
-// single rules of an item, a key or a value; its zero value has no meaning of its own.
+// exampleWords tells the examples that a contract gives for a value.
+func exampleWords(m protoreflect.Message) string {
+	fd := m.Descriptor().Fields().ByName("example")
+	if fd == nil || !fd.IsList() || fd.Message() != nil || fd.Kind() == protoreflect.BytesKind {
+		return ""
+	}
+	var texts []string
+	for _, v := range values(m.Get(fd).List()) {
+		text := numberText(v)
+		if fd.Kind() == protoreflect.StringKind {
+			text = quoted(shorten(visible(text), 100))
+		}
+		if texts = append(texts, text); len(texts) == 3 {
+			break
+		}
+	}
+	return listWords("Example: ", texts)
+}
+
+// predefined says whether rules of the contract's own making stand beside the standard ones.
+func predefined(m protoreflect.Message) bool {
+	own := len(m.GetUnknown()) > 0
+	m.Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		own = own || fd.IsExtension()
+		return !own
+	})
+	return own
+}
+
+// partRules puts the rules of an item, a key or a value into its node; its zero value has no meaning of its own.
 func (b *builder) partRules(n *node, fd protoreflect.FieldDescriptor, r *validate.FieldRules) {
 	if n == nil || r == nil || r.GetIgnore() == validate.Ignore_IGNORE_ALWAYS {
 		return
