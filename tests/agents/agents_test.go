@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) (code int, err error) {
+	if err := run.Prepare(); err != nil {
+		return 1, err
+	}
 	if clients, err = install(); err != nil {
 		return 1, err
 	}

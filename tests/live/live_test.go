@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := run.Waiting(); err != nil {
+	if err := run.Prepare("probe"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

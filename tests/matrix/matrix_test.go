@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) (code int, err error) {
-	if err := run.Waiting(); err != nil {
+	if err := run.Prepare(); err != nil {
 		return 1, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

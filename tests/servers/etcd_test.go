@@ -58,7 +58,7 @@ func TestEtcd(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if err := run.Waiting(); err != nil {
+	if err := run.Prepare("etcd"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

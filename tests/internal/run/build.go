@@ -57,6 +57,14 @@ func Package(name, path string) (string, error) { return build(name, ".", path, 
 // build builds below the tests module's .bin. Test packages run as processes side by side, so a lock file keeps one go build at a time;
 // go build does nothing if the binary is up to date.
 func build(name, dir, pkg string, race bool) (string, error) {
+	once, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) { return buildNow(name, dir, pkg, race) }))
+	return once.(func() (string, error))()
+}
+
+// builds holds a function for each name, so that one test process builds each binary once.
+var builds sync.Map
+
+func buildNow(name, dir, pkg string, race bool) (string, error) {
 	module, err := Module()
 	if err != nil {
 		return "", err

@@ -184,9 +184,18 @@ func Child(name string, args ...string) (*Process, string, error) {
 	return p, addr, nil
 }
 
-// Waiting lets many tests run side by side whatever the number of processors: they wait more than they work. It is for TestMain.
-func Waiting() error {
+// Prepare is for TestMain: it builds the binary and the backends named, so that no test's time is spent on it, and lets many tests run side
+// by side whatever the number of processors, since they wait more than they work.
+func Prepare(backends ...string) error {
 	flag.Parse()
+	if _, err := Toolway(); err != nil {
+		return err
+	}
+	for _, name := range backends {
+		if _, err := Backend(name); err != nil {
+			return err
+		}
+	}
 	if f := flag.Lookup("test.parallel"); f != nil {
 		return f.Value.Set("16")
 	}
