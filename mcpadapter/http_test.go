@@ -319,3 +319,30 @@ func TestDrain(t *testing.T) {
 	cancel()
 	await(t, "the cancellation at the backend", w.ended)
 }
+
+// TestHeaders pins which headers of an HTTP caller reach the backend, and in which form.
+func TestHeaders(t *testing.T) {
+	w := newWorld(t, nil)
+	body := closed(t, post(t.Context(), t, w.serve(), callLine("1", ""), map[string]string{
+		"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Idempotency-Key": "k", "X-Request-Id": "bad\xff",
+		"X-Grpc-Test-Echo-Trailing-Bin": "AQI=", "X-Grpc-Test-Echo-Initial": "plain",
+		"Authorization": "Bearer x", "Cookie": "a=b", "Grpc-Metadata-X-User-Id": "admin", "X-User-Id": "admin", "X-Forwarded-For": "1.2.3.4", "X-Other": "y",
+	}))
+	if !strings.Contains(body, "fine") {
+		t.Fatalf("call = %s", body)
+	}
+	md := *w.seen.Load()
+	for key, want := range map[string]string{
+		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "idempotency-key": "k",
+		"x-grpc-test-echo-trailing-bin": "\x01\x02", "x-grpc-test-echo-initial": "plain",
+		"x-request-id": "", "authorization": "", "cookie": "", "grpc-metadata-x-user-id": "", "x-user-id": "", "x-forwarded-for": "", "x-other": "", "mcp-protocol-version": "",
+	} {
+		if got := strings.Join(md.Get(key), ","); got != want {
+			t.Errorf("%s at the backend = %q, want %q", key, got, want)
+		}
+	}
+	body = closed(t, post(t.Context(), t, w.serve(), callLine("1", ""), map[string]string{"X-Grpc-Test-Echo-Trailing-Bin": "not base64!"}))
+	if got := w.seen.Load().Get("x-grpc-test-echo-trailing-bin"); !strings.Contains(body, "fine") || got != nil {
+		t.Errorf("bad base64 reached the backend as %q, or failed the call: %s", got, body)
+	}
+}
