@@ -1,5 +1,5 @@
 // One run of an official MCP client: connect, list, call in several ways, and print one JSON report. Everything else goes to stderr.
-// Usage: node agent.mjs '{"sdk":"v1"|"v2","mode":"legacy"|"auto"|{"pin":"2026-07-28"},"command":[…]|"url":"…"}'
+// Usage: node agent.mjs '{"sdk":"v1"|"v2","mode":"legacy"|"auto"|{"pin":"2026-07-28"},"id":"…","command":[…]|"url":"…"}'
 const job = JSON.parse(process.argv[2]);
 const info = { name: 'toolway-tests', version: '1' };
 
@@ -49,7 +49,9 @@ report.failed = await call(client, 'probe_ask', { text: 'x', plan: { code: 5 } }
 report.badArguments = await call(client, 'probe_ask', { txt: 'x' });
 report.unknownTool = await call(client, 'probe_asq', {});
 report.progress = [];
-report.stream = await call(client, 'probe_watch', { text: 's', plan: { count: 3 } }, { onprogress: (p) => report.progress.push(p) });
+// The test lets the backend send the next message when it has read this line.
+const onprogress = (p) => { report.progress.push(p); console.error('progress'); };
+report.stream = await call(client, 'probe_watch', { id: job.id, text: 's', plan: { count: 3, gate: true } }, { onprogress });
 report.broken = await call(client, 'probe_watch', { text: 's', plan: { count: 2, code: 9 } });
 report.collect = await call(client, 'probe_collect', { messages: [{ text: 'a' }, { text: 'b' }] });
 report.chat = await call(client, 'probe_chat', { messages: [{ text: 'a' }, { text: 'b' }] });
