@@ -78,7 +78,7 @@ func check(cmd *cobra.Command, f *sourceFlags, files []string) (checkReport, err
 	s := m.Catalog().Snapshot()
 	report := checkReport{Report: catalog.Check(s, schemaProblems)}
 	for _, b := range s.Backends() {
-		if b.State != catalog.Up && b.Files == nil {
+		if b.Files == nil {
 			return report, fmt.Errorf("backend %q could not be read: see the findings", b.Name)
 		}
 	}

@@ -153,28 +153,40 @@ func (b *builder) bind(m *Method) {
 	}
 }
 
-// nameTools hands out tool names: methods come in order of backend, then full name, and the first keeps a name. The long names go in last,
-// so that they never take a name away.
+// nameTools hands out tool names: methods come in order of backend, then full name, and the first keeps a name; a later one is listed under its
+// long name. The long names go in last, so that they never take a name away.
 func (b *builder) nameTools(order []*Method) {
+	var late []*Method
 	for _, m := range order {
 		if m.Tool.Name == "" {
 			continue
 		}
 		if owner := b.byTool[m.Tool.Name]; owner != nil {
-			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool %q of %s (backend %q) is withheld: %s (backend %q) comes first and has the name; it can still be called as %q; set a tool prefix on one backend, or the tool_name option on one method",
+			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the tool is listed as %q instead; set a tool prefix on one backend, or the tool_name option on one method",
 				m.Tool.Name, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name, m.info.long)
 			m.Tool.Name = m.info.long
+			late = append(late, m)
 			continue
 		}
-		b.byTool[m.Tool.Name] = m
-		if m.Backend.State != Down {
-			b.tools = append(b.tools, m)
+		b.list(m)
+	}
+	for _, m := range late {
+		if b.byTool[m.Tool.Name] == nil {
+			b.list(m)
 		}
 	}
 	for _, m := range order {
 		if m.Tool.Name != "" && b.byTool[m.info.long] == nil {
 			b.byTool[m.info.long] = m
 		}
+	}
+}
+
+// list gives m's tool its name and, unless it is withdrawn, a place in the list.
+func (b *builder) list(m *Method) {
+	b.byTool[m.Tool.Name] = m
+	if m.Backend.State != Down {
+		b.tools = append(b.tools, m)
 	}
 }
 

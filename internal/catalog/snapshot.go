@@ -52,7 +52,7 @@ func (s *Snapshot) Services() []*Service { return s.services }
 // Methods returns all methods sorted by full method, infrastructure methods included.
 func (s *Snapshot) Methods() []*Method { return s.methods }
 
-// Tools returns the methods that agents may see now, sorted by tool name: no infrastructure, nothing withheld or withdrawn.
+// Tools returns the methods that agents may see now, sorted by tool name: no infrastructure, nothing withdrawn.
 func (s *Snapshot) Tools() []*Method { return s.tools }
 
 // Findings returns what was left out or repaired while the snapshot was built.
@@ -65,7 +65,7 @@ func (s *Snapshot) Method(fullMethod string) *Method { return s.byMethod[fullMet
 func (s *Snapshot) Service(fullName string) *Service { return s.byService[fullName] }
 
 // Tool returns the method whose tool has the name, or nil. Withdrawn tools are found (see Backend.State). Every tool is also found by its
-// long name, which ends in a hash of its full name and never clashes; a tool that is withheld because its name is taken is found by that alone.
+// long name, which ends in a hash of its full name and does not depend on other methods; a tool whose name is taken is listed under it.
 func (s *Snapshot) Tool(name string) *Method { return s.byTool[name] }
 
 // State says whether a backend can take calls.
@@ -123,7 +123,7 @@ type Method struct {
 	Desc       protoreflect.MethodDescriptor
 	Service    *Service
 	Backend    *Backend
-	// Tool is the method as agents see it. Tool.Name is empty when the method is no tool, and the long name when the tool is withheld.
+	// Tool is the method as agents see it. Tool.Name is empty when the method is no tool, and the long name when another tool has its name.
 	Tool Tool
 	// Bindings are the google.api.http rules that this method owns, additional ones included, in order.
 	Bindings []Binding
