@@ -126,6 +126,19 @@ func BenchmarkCanonical(b *testing.B) {
 	}
 }
 
+// BenchmarkCompile compiles every message of a large set, one a time.
+func BenchmarkCompile(b *testing.B) {
+	set := loadSet(b, "googleapis-core")
+	all := set.messages()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%len(all) == 0 {
+			set.codec = transcode.NewSet(set.types)
+		}
+		_ = set.codec.Message(all[i%len(all)]).Check(nil)
+	}
+}
+
 func run(b *testing.B, size int, f func() error) {
 	b.ReportAllocs()
 	b.SetBytes(int64(size))

@@ -383,3 +383,17 @@ func TestCanonicalAny(t *testing.T) {
 		t.Errorf("AppendCanonical of a malformed Any value = %x, %v, want it kept", a, err)
 	}
 }
+
+// TestOpaqueAny writes an Any of a type that nobody knows.
+func TestOpaqueAny(t *testing.T) {
+	_, m := orders(t)
+	wire := appendBytes(nil, 18, appendBytes(appendBytes(nil, 1, []byte("t/no.Such")), 2, []byte{1, 2}))
+	const problem = `detail: unknown type "t/no.Such" in a google.protobuf.Any`
+	if got, err := m.AppendJSON(nil, wire, transcode.WriteOptions{}); err == nil || err.Error() != problem {
+		t.Errorf("AppendJSON = %s, %v, want %s", got, err, problem)
+	}
+	const want = `{"detail":{"@type":"t/no.Such","value":"AQI="}}`
+	if got, err := m.AppendJSON(nil, wire, transcode.WriteOptions{OpaqueAny: true}); err != nil || string(got) != want {
+		t.Errorf("AppendJSON(OpaqueAny) = %s, %v, want %s", got, err, want)
+	}
+}

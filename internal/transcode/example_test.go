@@ -20,12 +20,12 @@ func Example() {
 	text, err := m.AppendJSON(nil, wire, transcode.WriteOptions{})
 	fmt.Printf("%s %v\n", text, err)
 
-	_, err = m.AppendWire(nil, []byte(`{"nmae": "RED"}`), transcode.ReadOptions{})
+	_, err = m.AppendWire(nil, []byte(`{"nam": "RED"}`), transcode.ReadOptions{})
 	fmt.Println(err)
 	// Output:
 	// 0a035245441003 <nil>
 	// {"name":"RED","number":3} <nil>
-	// unknown field "nmae": want one of name, number, options
+	// unknown field "nam"; did you mean "name"?
 }
 
 func ExampleMessage_AppendParam() {

@@ -56,6 +56,8 @@ type WriteOptions struct {
 	EnumNumbers bool
 	// ProtoNames writes the names of the .proto file instead of lowerCamelCase.
 	ProtoNames bool
+	// OpaqueAny writes a google.protobuf.Any of an unknown type as its "@type" and, under "value", its bytes in base64, instead of failing.
+	OpaqueAny bool
 	// MaxBytes bounds the text: list and map elements, then other fields, that would go beyond are left out. 0 means no bound. A root
 	// that is no object or list (a wrapper, a timestamp) is never cut.
 	MaxBytes int

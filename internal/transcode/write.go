@@ -95,6 +95,7 @@ func (m *Message) AppendFieldJSON(dst []byte, name string, wire []byte, o WriteO
 		n++
 	}
 	if n == 0 {
+		w.limits.report(o.Cut)
 		return w.unset(dst, f), nil
 	}
 	out, _, ok := w.field(dst, f, base, n, maxWireDepth, true)

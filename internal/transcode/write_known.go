@@ -1,6 +1,7 @@
 package transcode
 
 import (
+	"encoding/base64"
 	"math"
 	"sync"
 	"unicode/utf8"
@@ -221,11 +222,15 @@ func (w *writer) any(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 		return append(out, "{}"...), true
 	}
 	m := w.set.byURL(w.in[url.start:url.end])
-	if m == nil {
+	if m == nil && !w.o.OpaqueAny {
 		return out, w.failf("unknown type %q in a google.protobuf.Any", w.in[url.start:url.end])
 	}
-	inner := m.plan()
 	out, _ = appendString(append(out, `{"@type":`...), w.in[url.start:url.end])
+	if m == nil {
+		out = base64.StdEncoding.AppendEncode(append(out, `,"value":"`...), w.in[content.start:content.end])
+		return append(out, `"}`...), true
+	}
+	inner := m.plan()
 	if inner.known != plain && inner.known != knownEmpty {
 		w.open++
 		out, ok = w.message(append(out, `,"value":`...), inner, content.start, content.end, depth-1)
