@@ -33,7 +33,7 @@ func doors(rounds int, length time.Duration, callers int) error {
 		return err
 	}
 	defer backend.Kill()
-	mesh, err := run.Serve("--backend", "probe="+addr, "--log-level", "warn")
+	mesh, err := run.Serve("--backend", "probe="+addr)
 	if err != nil {
 		return err
 	}

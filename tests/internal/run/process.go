@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,9 @@ import (
 // Patience is how long anything may take that should be quick. It is far above what a loaded machine needs.
 const Patience = 30 * time.Second
 
+// maxLines of a process's output are kept at least, twice as many at most.
+const maxLines = 10_000
+
 // Process is a child process whose output is kept.
 type Process struct {
 	cmd  *exec.Cmd
@@ -26,9 +30,10 @@ type Process struct {
 	exited chan struct{} // closed when the child has gone and its output is complete
 	err    error         // of Wait; read after exited
 
-	mu    sync.Mutex
-	lines []string
-	more  chan struct{} // closed and replaced with each line
+	mu      sync.Mutex
+	lines   []string
+	dropped int           // lines before those
+	more    chan struct{} // closed and replaced with each line
 }
 
 // Spawn starts a program. Lines of both standard output and standard error are kept. env is added to the environment.
@@ -63,6 +68,10 @@ func (p *Process) read(r io.ReadCloser) {
 		if line != "" {
 			p.mu.Lock()
 			p.lines = append(p.lines, strings.TrimSuffix(line, "\n"))
+			if len(p.lines) == 2*maxLines {
+				p.lines = slices.Clone(p.lines[maxLines:])
+				p.dropped += maxLines
+			}
 			close(p.more)
 			p.more = make(chan struct{})
 			p.mu.Unlock()
@@ -79,8 +88,8 @@ func (p *Process) Await(match func(line string) bool) error {
 	defer timeout.Stop()
 	for next := 0; ; {
 		p.mu.Lock()
-		lines, more := p.lines[next:], p.more
-		next = len(p.lines)
+		lines, more := p.lines[max(next-p.dropped, 0):], p.more
+		next = p.dropped + len(p.lines)
 		p.mu.Unlock()
 		for _, l := range lines {
 			if match(l) {
@@ -106,7 +115,7 @@ func (p *Process) Await(match func(line string) bool) error {
 func (p *Process) lineCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lines)
+	return p.dropped + len(p.lines)
 }
 
 // Log is the last of what the process printed.
@@ -115,7 +124,7 @@ func (p *Process) Log() string {
 	defer p.mu.Unlock()
 	lines := p.lines
 	if cut := len(lines) - 200; cut > 0 {
-		lines = append([]string{fmt.Sprintf("… %d lines before …", cut)}, lines[cut:]...)
+		lines = append([]string{fmt.Sprintf("… %d lines before …", p.dropped+cut)}, lines[cut:]...)
 	}
 	return strings.Join(lines, "\n")
 }
