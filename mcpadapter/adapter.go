@@ -55,12 +55,10 @@ type Config struct {
 	// JSON says how replies are written. The zero value is canonical ProtoJSON, as the other doors write it by default.
 	JSON transcode.WriteOptions
 
-	// AllowedOrigins are the browser origins, such as "https://console.example.com", that may use the endpoint. "*" allows all.
-	// A request without Origin does not come from a browser's page and is served; one from the endpoint's own host is served if that
-	// host is a loopback name or in AllowedHosts.
+	// AllowedOrigins are exact browser origins, such as "https://console.example.com", whose pages may use the endpoint; see package origin.
 	AllowedOrigins []string
-	// AllowedHosts are the host names, without port, by which the endpoint may be addressed. Default: any on an address that is not
-	// loopback; loopback names only on one that is, against DNS rebinding.
+	// AllowedHosts are the host names by which the endpoint may be addressed. Default: any on an address that is not loopback; loopback names
+	// only on one that is, against DNS rebinding.
 	AllowedHosts []string
 
 	// Sessions keeps server-side state for clients of 2025-06-18 and 2025-11-25 over HTTP: list_changed on a GET stream and replay
@@ -132,11 +130,6 @@ func New(conf Config) *Adapter {
 		panic("mcpadapter: Config.Catalog and Config.Handler are required")
 	}
 	conf.setDefaults()
-	hosts := make([]string, len(conf.AllowedHosts))
-	for i, host := range conf.AllowedHosts {
-		hosts[i] = hostname(host)
-	}
-	conf.AllowedHosts = hosts
 	a := &Adapter{conf: conf}
 	a.drained, a.drain = context.WithCancel(context.Background())
 	a.changes.adapter = a

@@ -13,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolway/toolway/internal/origin"
 )
 
 const (
@@ -27,10 +29,11 @@ type endpoint struct {
 	adapter             *Adapter
 	stateless, stateful http.Handler
 	cancels             cancels
+	origins             *origin.Policy
 }
 
 func newEndpoint(a *Adapter) *endpoint {
-	e := &endpoint{adapter: a}
+	e := &endpoint{adapter: a, origins: origin.New(a.conf.AllowedHosts, a.conf.AllowedOrigins)}
 	server := func(*http.Request) *mcp.Server { return a.server }
 	options := mcp.StreamableHTTPOptions{
 		Logger:                       nil,

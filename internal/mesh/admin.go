@@ -6,6 +6,7 @@ import (
 	"net/http/pprof"
 
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/origin"
 )
 
 // adminHandler serves the operator's endpoints: /healthz (the process lives), /readyz (the catalog is complete and the mesh is not
@@ -31,7 +32,15 @@ func (m *Mesh) adminHandler() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return mux
+	// Loopback does not keep a web page out: a rebound name would let it read all this.
+	own := origin.New(nil, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := own.Check(r); err != nil {
+			writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // readiness is the body of /readyz.

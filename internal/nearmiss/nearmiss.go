@@ -8,7 +8,7 @@ import (
 )
 
 // Find returns the candidate nearest to name, or "" when none is near enough to be worth suggesting: at most one edit for names of up
-// to four letters, and one more for each further four, three at most. Ties go to the first candidate.
+// to four letters, one more for each further five, three at most. Ties go to the first candidate.
 func Find(name string, candidates iter.Seq[string]) string {
 	const longest = 128 // longer names are not typing mistakes, and the distance is quadratic
 	if len(name) > longest {
