@@ -173,7 +173,7 @@ type shape struct {
 	dir toolschema.Direction
 }
 
-// shapes returns the requests and responses of every method, or every top-level message where there are no methods.
+// shapes returns the requests and responses of every method; every top-level message too where there are few methods.
 func shapes(files *protoregistry.Files) []shape {
 	seen := map[shape]bool{}
 	var all []shape
@@ -183,11 +183,11 @@ func shapes(files *protoregistry.Files) []shape {
 			all = append(all, s)
 		}
 	}
-	services := 0
+	methods := 0
 	files.RangeFiles(func(fd protoreflect.FileDescriptor) bool {
 		for i := range fd.Services().Len() {
-			services++
 			ms := fd.Services().Get(i).Methods()
+			methods += ms.Len()
 			for j := range ms.Len() {
 				add(shape{ms.Get(j).Input(), toolschema.Input})
 				add(shape{ms.Get(j).Output(), toolschema.Output})
@@ -195,7 +195,7 @@ func shapes(files *protoregistry.Files) []shape {
 		}
 		return true
 	})
-	if services == 0 {
+	if methods < 10 {
 		files.RangeFiles(func(fd protoreflect.FileDescriptor) bool {
 			for i := range fd.Messages().Len() {
 				add(shape{fd.Messages().Get(i), toolschema.Input})
