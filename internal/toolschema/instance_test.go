@@ -1,22 +1,45 @@
 package toolschema_test
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// instances makes JSON values that a portable schema accepts and that keep the rules it states in words.
-type instances struct{ r *randomizer }
+// instances makes JSON values that a schema accepts and that keep the rules it states in words.
+type instances struct {
+	r    *randomizer
+	root map[string]any
+	deep int // nesting so far
+}
 
 var groupWords = regexp.MustCompile(`Set (at most|exactly) one of ([a-zA-Z0-9_.,\- ]+?)\.(?: |$)`)
 
 func (g instances) of(schema map[string]any) any {
+	g.deep++
+	if ref, ok := schema["$ref"].(string); ok {
+		return g.of(g.root["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any))
+	}
 	if l, ok := schema["anyOf"].([]any); ok {
+		last := l[len(l)-1].(map[string]any)
+		if g.deep > 12 && last["type"] == "null" {
+			return nil
+		}
 		return g.of(l[g.r.IntN(len(l))].(map[string]any))
 	}
 	desc, _ := schema["description"].(string)
-	switch schema["type"] {
+	kind := schema["type"]
+	if l, ok := kind.([]any); ok {
+		kind = l[g.r.IntN(len(l))]
+		if g.deep > 12 && slices.Contains(l, any("null")) {
+			kind = "null"
+		}
+	}
+	if enum, ok := schema["enum"].([]any); ok && kind != "string" {
+		return enum[g.r.IntN(len(enum))]
+	}
+	switch kind {
 	case "object":
 		return g.object(schema, desc)
 	case "array":
@@ -25,6 +48,9 @@ func (g instances) of(schema map[string]any) any {
 		low, _ := schema["minItems"].(float64)
 		high, limited := schema["maxItems"].(float64)
 		n := int(low) + g.r.IntN(2)
+		if g.deep > 12 {
+			n = int(low)
+		}
 		if limited {
 			n = min(n, int(high))
 		}
@@ -35,7 +61,7 @@ func (g instances) of(schema map[string]any) any {
 	case "string":
 		return g.text(schema, desc)
 	case "integer", "number":
-		return g.number(schema)
+		return g.number(schema, kind)
 	case "boolean":
 		return g.r.IntN(2) == 0
 	}
@@ -46,6 +72,9 @@ func (g instances) object(schema map[string]any, desc string) any {
 	out := map[string]any{}
 	props, _ := schema["properties"].(map[string]any)
 	required, _ := schema["required"].([]any)
+	if props["@type"] != nil {
+		return map[string]any{"@type": "type.googleapis.com/google.protobuf.Any", "value": map[string]any{}}
+	}
 	skip := map[string]bool{}
 	for _, m := range groupWords.FindAllStringSubmatch(desc, -1) {
 		names := strings.Split(m[2], ", ")
@@ -57,15 +86,38 @@ func (g instances) object(schema map[string]any, desc string) any {
 			skip[name] = i != keep
 		}
 	}
-	for name, p := range props {
-		if slices.Contains(required, any(name)) || !skip[name] && g.r.IntN(2) == 0 {
-			out[name] = g.of(p.(map[string]any))
+	for _, name := range slices.Sorted(maps.Keys(props)) {
+		p := props[name].(map[string]any)
+		must := slices.Contains(required, any(name))
+		switch {
+		case skip[name] && must && nullable(p):
+			out[name] = nil
+		case must || !skip[name] && g.deep < 12 && g.r.IntN(2) == 0:
+			out[name] = g.of(p)
+		}
+	}
+	if values, ok := schema["additionalProperties"].(map[string]any); ok && g.deep < 12 {
+		keys := []string{"7"}
+		if names, ok := schema["propertyNames"].(map[string]any); ok && names["enum"] != nil {
+			keys = []string{"true"}
+		}
+		for _, k := range keys {
+			out[k] = g.of(values)
 		}
 	}
 	if low, ok := schema["minProperties"].(float64); ok && len(props) == 0 {
 		return g.mapOf(desc, int(low))
 	}
 	return out
+}
+
+// nullable says whether a schema of the strict profile takes null.
+func nullable(schema map[string]any) bool {
+	if l, ok := schema["type"].([]any); ok {
+		return slices.Contains(l, any("null"))
+	}
+	l, ok := schema["anyOf"].([]any)
+	return ok && l[len(l)-1].(map[string]any)["type"] == "null"
 }
 
 // mapOf makes a map from the words that describe it.
@@ -95,6 +147,9 @@ func (g instances) mapOf(desc string, n int) any {
 func (g instances) text(schema map[string]any, desc string) any {
 	if enum, ok := schema["enum"].([]any); ok {
 		return enum[g.r.IntN(len(enum))]
+	}
+	if schema["contentEncoding"] != nil {
+		return pick(g.r, "", "YQ==", "-_8")
 	}
 	pattern, _ := schema["pattern"].(string)
 	switch {
@@ -128,9 +183,12 @@ func (g instances) text(schema map[string]any, desc string) any {
 // examples are strings for the patterns of contracts in the corpus.
 var examples = map[string]string{}
 
-func (g instances) number(schema map[string]any) any {
+func (g instances) number(schema map[string]any, kind any) any {
 	low, isLow := schema["minimum"].(float64)
 	high, isHigh := schema["maximum"].(float64)
+	if desc, _ := schema["description"].(string); strings.Contains(desc, "Not negative.") {
+		low, isLow = 0, true
+	}
 	switch {
 	case isLow && isHigh:
 		return pick(g.r, low, high)
@@ -138,7 +196,7 @@ func (g instances) number(schema map[string]any) any {
 		return pick(g.r, low, low+1)
 	case isHigh:
 		return pick(g.r, high, high-1)
-	case schema["type"] == "integer":
+	case kind == "integer":
 		return pick(g.r, 0, 1, -1, -2147483648, 2147483647)
 	}
 	return pick[float64](g.r, 0, 1.5, -2.25)

@@ -154,7 +154,10 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 			must = f.fd.Cardinality() == protoreflect.Required
 		}
 		if b.o.Profile == Strict && b.o.Direction == Input {
-			if !must && v.kind != "null" {
+			switch {
+			case v.kind == "null" && f.fd.ContainingOneof() != nil:
+				v.omit, v.brief = true, "null" // its null is a choice, not an absence
+			case !must && v.kind != "null" && (v.items == nil || v.items.kind != "null"):
 				v.nullable = true
 			}
 			n.required = append(n.required, f.key)

@@ -147,6 +147,9 @@ func (b *builder) scalar(k protoreflect.Kind) *node {
 		b.wide(n, "int64 in decimal")
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		n.set("pattern", uintPattern)
+		if input && full {
+			n.set("minimum", "0") // of the numbers that may stand for it
+		}
 		b.wide(n, "uint64 in decimal")
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		b.float(n, k == protoreflect.FloatKind)
