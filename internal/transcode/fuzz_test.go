@@ -80,6 +80,34 @@ func FuzzWireToJSON(f *testing.F) {
 			t.Fatalf("AppendJSON(%x) = %q, which is no JSON", wire, got)
 		}
 		agree(t, x.set, x.md, wire, o)
+		if err != nil || got[0] != '{' || x.md.FullName() == "google.protobuf.Any" {
+			return
+		}
+		bounded := transcode.WriteOptions{MaxBytes: 1 + int(options)*4, MaxItems: int(options) % 3, MaxDepth: int(options) % 5, Cut: new(transcode.Cut)}
+		short, err := m.AppendJSON(nil, wire, bounded)
+		if err != nil || !json.Valid(short) || len(short) > max(2, bounded.MaxBytes) {
+			t.Fatalf("AppendJSON(%x, %+v) = %s, %v", wire, bounded, short, err)
+		}
+	})
+}
+
+func FuzzParam(f *testing.F) {
+	targets := fuzzTargets(f)
+	for _, path := range []string{"optional_int32", "optionalTimestamp", "recursive_message.optionalString", "map_bool_bool[true]", "repeated_nested_enum", "optional_struct", "optionalDuration", "optional_field_mask"} {
+		for _, text := range []string{"1", "2026-01-01T00:00:00Z", "1h", "FOO", `{"a":1}`, "a_b,c", "-007"} {
+			f.Add(byte(0), path, text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, which byte, path, text string) {
+		x := targets[int(which)%len(targets)]
+		m := x.set.codec.Message(x.md)
+		wire, err := m.AppendParam(nil, path, []string{text})
+		if err != nil {
+			return
+		}
+		if _, err := x.set.decode(x.md, wire); err != nil || m.Check(wire) != nil {
+			t.Fatalf("AppendParam(%q, %q) = %x: %v, Check %v", path, text, wire, err, m.Check(wire))
+		}
 	})
 }
 

@@ -59,7 +59,7 @@ type WriteOptions struct {
 	// OpaqueAny writes a google.protobuf.Any of an unknown type as its "@type" and, under "value", its bytes in base64, instead of failing.
 	OpaqueAny bool
 	// MaxBytes bounds the text: list and map elements, then other fields, that would go beyond are left out. 0 means no bound. A root
-	// that is no object or list (a wrapper, a timestamp) is never cut.
+	// that is no object or list (a wrapper, a timestamp), and the "@type" of a root that is an Any, are never cut.
 	MaxBytes int
 	// MaxItems bounds the elements written of each list and map. 0 means no bound.
 	MaxItems int
