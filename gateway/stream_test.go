@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,6 +43,7 @@ type serverOptions struct {
 	http2   bool
 	timeout time.Duration // of the server, to read and to write
 	wrap    func(http.Handler) http.Handler
+	closed  chan<- string // gets the remote address of each connection that the server closes
 }
 
 func startServer(t testing.TB, b *backend, o serverOptions) *server {
@@ -53,6 +55,13 @@ func startServer(t testing.TB, b *backend, o serverOptions) *server {
 	}
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = o.timeout, o.timeout
+	if o.closed != nil {
+		srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
+			if s == http.StateClosed {
+				o.closed <- c.RemoteAddr().String()
+			}
+		}
+	}
 	if o.http2 {
 		srv.EnableHTTP2 = true
 		srv.StartTLS()
@@ -262,7 +271,7 @@ func TestSilentStreamIsKeptAlive(t *testing.T) {
 			srv := startServer(t, b, serverOptions{http2: http2, timeout: 50 * time.Millisecond, config: func(c *gateway.Config) {
 				c.Grace, c.Heartbeat = time.Millisecond, 10*time.Millisecond
 			}})
-			res := (*http.Response)(nil)
+			var res *http.Response
 			if post {
 				res = srv.open(t.Context(), "POST", watch, strings.NewReader("{}"), "Accept", "text/event-stream", "Content-Type", "application/json")
 			} else {
@@ -353,6 +362,52 @@ func TestCallerDoesNotRead(t *testing.T) {
 			}
 			if _, err := io.Copy(io.Discard, res.Body); err == nil {
 				t.Error("the body ends as if it were whole")
+			}
+		})
+	}
+}
+
+// A large reply has a deadline too, and the deadline does not stay on the connection for later requests.
+func TestUnaryCallerDoesNotRead(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		t.Run(fmt.Sprintf("server timeout %v", timeout), func(t *testing.T) {
+			const stall = 50 * time.Millisecond
+			b := &backend{snapshot: librarySnapshot(t)}
+			big := b.book(t, fmt.Sprintf(`{"title":%q}`, strings.Repeat("x", 3<<20)))
+			b.handle = map[string]grpc.StreamHandler{library + "Plain": func(_ any, stream grpc.ServerStream) error {
+				if err := stream.RecvMsg(b.book(t, "{}")); err != nil {
+					return err
+				}
+				return stream.SendMsg(big)
+			}}
+			closed := make(chan string, 10_000) // the hook must not wait
+			srv := startServer(t, b, serverOptions{timeout: timeout, closed: closed, config: func(c *gateway.Config) { c.StallTimeout = stall }})
+			post := library + "Plain"
+			for start := time.Now(); time.Since(start) < 3*stall; {
+				res := srv.open(t.Context(), "POST", post, strings.NewReader("{}"), "Content-Type", "application/json")
+				if n, err := io.Copy(io.Discard, res.Body); err != nil || n < 3<<20 || res.ContentLength != n {
+					t.Fatalf("%d bytes of %d, %v", n, res.ContentLength, err)
+				}
+				res = srv.open(t.Context(), "GET", "/v1/books/b", nil)
+				if body := text(t, res); res.StatusCode != http.StatusOK { // read to its end, so that the connection is used again
+					t.Fatalf("small request after a large one: %d %s", res.StatusCode, body)
+				}
+			}
+			conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+				t.Fatal(err)
+			}
+			// More requests than the sockets hold answers of.
+			for range 8 {
+				if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", post); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for await(t, "end of the connection whose caller does not read", closed) != conn.LocalAddr().String() {
 			}
 		})
 	}
