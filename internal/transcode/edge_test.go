@@ -2,6 +2,7 @@ package transcode_test
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -395,5 +396,23 @@ func TestOpaqueAny(t *testing.T) {
 	const want = `{"detail":{"@type":"t/no.Such","value":"AQI="}}`
 	if got, err := m.AppendJSON(nil, wire, transcode.WriteOptions{OpaqueAny: true}); err != nil || string(got) != want {
 		t.Errorf("AppendJSON(OpaqueAny) = %s, %v, want %s", got, err, want)
+	}
+}
+
+// TestManyKeys reads maps around the size at which duplicates are looked for by sorting.
+func TestManyKeys(t *testing.T) {
+	_, m := orders(t)
+	for n := 1; n < 60; n++ {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"key%d":%d,`, i, i)
+		}
+		if _, err := m.AppendWire(nil, []byte(`{"counts":{`+b.String()+`"last":1}}`), transcode.ReadOptions{}); err != nil {
+			t.Errorf("AppendWire of %d keys: %v", n+1, err)
+		}
+		const want = `counts["key0"]: given twice`
+		if _, err := m.AppendWire(nil, []byte(`{"counts":{`+b.String()+`"key0":1}}`), transcode.ReadOptions{}); err == nil || err.Error() != want {
+			t.Errorf("AppendWire of %d keys and one twice: %v, want %s", n, err, want)
+		}
 	}
 }

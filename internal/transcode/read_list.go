@@ -72,7 +72,12 @@ func (r *reader) object(out []byte, f *field, depth int) (_ []byte, ok bool) {
 			return out, false
 		}
 		key := r.in[name:r.pos]
-		keyEnd := len(out)
+		size := len(out) - body
+		ref := keyRef{hash: hashKey(out[body:])}
+		if r.has(out, base, ref.hash, out[body:]) {
+			r.within(keyName(key))
+			return out, r.fail(&Error{Problem: "given twice"})
+		}
 		if !r.colon() {
 			return out, false
 		}
@@ -83,13 +88,10 @@ func (r *reader) object(out []byte, f *field, depth int) (_ []byte, ok bool) {
 			return out, false
 		}
 		if kept {
-			size := keyEnd - body
 			out = fixLength(out, body-1)
-			start := mark + entryHead(out[mark:], len(f.tag))
-			if !r.fresh(out, base, keyRef{start: start, end: start + size}) {
-				r.within(keyName(key))
-				return out, r.fail(&Error{Problem: "given twice"})
-			}
+			ref.start = mark + entryHead(out[mark:], len(f.tag))
+			ref.end = ref.start + size
+			r.keys = append(r.keys, ref)
 		} else {
 			out = out[:mark]
 		}
@@ -112,27 +114,32 @@ func entryHead(entry []byte, tag int) int {
 
 const fewKeys = 16
 
-// fresh notes a map key, and while the map is small reports whether it is a new one.
-func (r *reader) fresh(out []byte, base int, k keyRef) bool {
-	b := out[k.start:k.end]
-	for _, c := range b {
-		k.hash = (k.hash ^ uint32(c)) * 16777619
+func hashKey(key []byte) uint32 {
+	hash := uint32(0)
+	for _, c := range key {
+		hash = (hash ^ uint32(c)) * 16777619
 	}
-	if len(r.keys)-base < fewKeys {
-		for _, old := range r.keys[base:] {
-			if old.hash == k.hash && bytes.Equal(out[old.start:old.end], b) {
-				return false
-			}
-		}
-	}
-	r.keys = append(r.keys, k)
-	return true
+	return hash
 }
 
-// distinct reports whether the keys noted since base differ from each other, which fresh has seen to for small maps.
+// has reports, while the map is small, whether it has the key.
+func (r *reader) has(out []byte, base int, hash uint32, key []byte) bool {
+	keys := r.keys[base:]
+	if len(keys) > fewKeys {
+		return false
+	}
+	for _, old := range keys {
+		if old.hash == hash && bytes.Equal(out[old.start:old.end], key) {
+			return true
+		}
+	}
+	return false
+}
+
+// distinct reports whether the keys noted since base differ from each other; a small map has been seen to.
 func (r *reader) distinct(out []byte, f *field, base int) bool {
 	keys := r.keys[base:]
-	if len(keys) <= fewKeys {
+	if len(keys) <= fewKeys+1 {
 		return true
 	}
 	compare := func(a, b keyRef) int {
