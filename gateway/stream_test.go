@@ -243,6 +243,19 @@ func TestStreamRefusedBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
+func TestEmptyStream(t *testing.T) {
+	b, s := newScript(t)
+	srv := startServer(t, b, serverOptions{config: func(c *gateway.Config) { c.Grace = patience }})
+	for accept, want := range map[string]string{"text/event-stream": "event: end\ndata: {}\n\n", "*/*": ""} {
+		go func() { s.end <- nil }()
+		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", accept)
+		if got := text(t, res); res.StatusCode != http.StatusOK || got != want {
+			t.Errorf("Accept %q: %d %q, want %q", accept, res.StatusCode, got, want)
+		}
+		await(t, "start", s.started)
+	}
+}
+
 func TestStreamBreaks(t *testing.T) {
 	tests := []struct{ accept, want string }{
 		{"text/event-stream", "data: {\"title\":\"a\"}\n\nevent: error\ndata: {\"code\":5,\"message\":\"shelf is gone\"}\n\n"},
