@@ -3,6 +3,7 @@ package toolschema_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	second "github.com/google/jsonschema-go/jsonschema"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -226,6 +228,16 @@ func compile(schema []byte) (*jsonschema.Schema, error) {
 	return c.Compile("mem:///schema.json")
 }
 
+// compileAgain is compile with another validator, since what one reads another may not.
+func compileAgain(schema []byte) error {
+	s := &second.Schema{}
+	if err := json.Unmarshal(schema, s); err != nil {
+		return err
+	}
+	_, err := s.Resolve(nil)
+	return err
+}
+
 // TestCorpus derives the schemas of every method of every shared set in every profile: each compiles, keeps the rules of its profile
 // and the budget, and is the same when derived again.
 func TestCorpus(t *testing.T) {
@@ -281,6 +293,11 @@ func checkSet(t *testing.T, all []shape, p toolschema.Profile) string {
 		}
 		if _, err := compile(schema); err != nil {
 			t.Errorf("For(%s, %v) does not compile: %v\n%s", s.md.FullName(), o, err, schema)
+		}
+		if i%(3*stride) == 0 {
+			if err := compileAgain(schema); err != nil {
+				t.Errorf("For(%s, %v) does not compile in the second validator: %v\n%s", s.md.FullName(), o, err, schema)
+			}
 		}
 		if problems := toolschema.Problems(schema, p, s.dir); len(problems) > 0 {
 			t.Errorf("For(%s, %v) breaks the rules of its profile: %s", s.md.FullName(), o, strings.Join(problems[:min(3, len(problems))], "; "))

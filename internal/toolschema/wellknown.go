@@ -21,12 +21,7 @@ func (b *builder) special(md protoreflect.MessageDescriptor, root bool) *node {
 	if n == nil || !root || n.kind == "object" && len(n.or) == 0 {
 		return n
 	}
-	w := &node{kind: "object", props: []prop{{WrapperKey, n}}}
-	if short == "Value" && b.o.Direction == Output {
-		return w // a Value that is an object stands as it is
-	}
-	w.required, w.closed = []string{WrapperKey}, b.o.Profile != Portable
-	return w
+	return &node{kind: "object", props: []prop{{WrapperKey, n}}, required: []string{WrapperKey}, closed: b.o.Profile != Portable}
 }
 
 // WrapperKey is the property under which the schema of a message shows its JSON form, when that is no object. See [Wrapped].
