@@ -43,7 +43,7 @@ func startUp(rounds int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := run.Toolway(); err != nil {
+	if err := run.Prepare("probe"); err != nil {
 		return err
 	}
 	// A server without reflection, so that the contract is the set's alone.

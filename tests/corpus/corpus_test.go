@@ -71,7 +71,7 @@ func methods(t *testing.T, file string) (n int, ok bool) {
 }
 
 func TestCheck(t *testing.T) {
-	bin, err := run.Toolway()
+	bin, err := run.Plain()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestCheck(t *testing.T) {
 
 func TestCheckOfWhatIsNoSet(t *testing.T) {
 	t.Parallel()
-	bin, err := run.Toolway()
+	bin, err := run.Plain()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestCheckOfWhatIsNoSet(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	bin, err := run.Toolway()
+	bin, err := run.Plain()
 	if err != nil {
 		t.Fatal(err)
 	}

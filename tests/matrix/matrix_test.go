@@ -24,9 +24,12 @@ import (
 var (
 	server  = probe.New()
 	backend string
-	// mesh has the defaults; hasty gives every call half a second.
+	// mesh has the defaults; hasty gives no call more than haste.
 	mesh, hasty *run.Mesh
 )
+
+// haste is time enough to reach the backend on a loaded machine, and what every test of TestDeadlineOfMesh has to wait.
+const haste = 2 * time.Second
 
 func TestMain(m *testing.M) {
 	code, err := testMain(m)
@@ -66,7 +69,7 @@ func testMain(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	file := filepath.Join(dir, "toolway.yaml")
-	config := fmt.Sprintf("backends:\n  - name: probe\n    targets: [%q]\ndeadline:\n  default: 500ms\n  max: 500ms\n  stream_max: 500ms\n", backend)
+	config := fmt.Sprintf("backends:\n  - name: probe\n    targets: [%[1]q]\ndeadline:\n  default: %[2]s\n  max: %[2]s\n  stream_max: %[2]s\n", backend, haste)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return 1, err
 	}
@@ -97,16 +100,31 @@ func doors(t *testing.T, m *run.Mesh) []door {
 	return ds
 }
 
+type cell func(ctx context.Context, t *testing.T, d door, k kind, id string)
+
 // each runs f for every door and kind, side by side.
-func each(t *testing.T, m *run.Mesh, f func(ctx context.Context, t *testing.T, d door, k kind, id string)) {
+func each(t *testing.T, m *run.Mesh, f cell) {
+	cells(t, m, func(t *testing.T, run func()) {
+		t.Parallel()
+		run()
+	}, f)
+}
+
+// inTurn runs f for every door and kind, one after the other.
+func inTurn(t *testing.T, m *run.Mesh, f cell) {
+	cells(t, m, func(_ *testing.T, run func()) { run() }, f)
+}
+
+func cells(t *testing.T, m *run.Mesh, how func(t *testing.T, run func()), f cell) {
 	m.Explain(t)
 	for _, d := range doors(t, m) {
 		for _, k := range kinds {
 			t.Run(d.name+"/"+string(k), func(t *testing.T) {
-				t.Parallel()
-				ctx, cancel := context.WithTimeout(context.Background(), run.Patience)
-				defer cancel()
-				f(ctx, t, d, k, strings.ReplaceAll(t.Name(), "/", "-"))
+				how(t, func() {
+					ctx, cancel := context.WithTimeout(context.Background(), run.Patience)
+					defer cancel()
+					f(ctx, t, d, k, strings.ReplaceAll(t.Name(), "/", "-"))
+				})
 			})
 		}
 	}
@@ -297,7 +315,7 @@ func await(t *testing.T, c <-chan struct{}, what string) {
 func TestLargeMessage(t *testing.T) {
 	t.Parallel()
 	const size = 4_000_000
-	each(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
+	inTurn(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
 		text := strings.Repeat("ü", size/2)
 		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{text}, plan: &probev1.Plan{Count: 1}})
 		if k.streamsResponses() && d.stream < size {

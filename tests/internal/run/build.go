@@ -48,6 +48,9 @@ func Descriptors(name string) (string, error) {
 // Toolway builds the binary, with the race detector if the tests have it, and returns its path.
 func Toolway() (string, error) { return build("toolway", "..", "./cmd/toolway", Race) }
 
+// Plain builds the binary without the race detector, for work that is long and has one goroutine.
+func Plain() (string, error) { return build("toolway", "..", "./cmd/toolway", false) }
+
 // Backend builds tests/backends/NAME and returns the path of the binary.
 func Backend(name string) (string, error) { return build(name, ".", "./backends/"+name, false) }
 
@@ -57,6 +60,9 @@ func Package(name, path string) (string, error) { return build(name, ".", path, 
 // build builds below the tests module's .bin. Test packages run as processes side by side, so a lock file keeps one go build at a time;
 // go build does nothing if the binary is up to date.
 func build(name, dir, pkg string, race bool) (string, error) {
+	if race {
+		name += "-race"
+	}
 	once, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) { return buildNow(name, dir, pkg, race) }))
 	return once.(func() (string, error))()
 }
@@ -83,9 +89,6 @@ func buildNow(name, dir, pkg string, race bool) (string, error) {
 	}
 	args := []string{"build", "-o"}
 	out := filepath.Join(bin, name)
-	if race {
-		out += "-race"
-	}
 	args = append(args, out)
 	if race {
 		args = append(args, "-race")

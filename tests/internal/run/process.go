@@ -17,7 +17,7 @@ import (
 )
 
 // Patience is how long anything may take that should be quick. It is far above what a loaded machine needs.
-const Patience = 30 * time.Second
+const Patience = 60 * time.Second
 
 // maxLines of a process's output are kept at least, twice as many at most.
 const maxLines = 10_000
