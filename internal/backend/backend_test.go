@@ -245,6 +245,38 @@ func (s *looking) RecvMsg(m any) error {
 	return err
 }
 
+// TestLocalDeadline has a compiled-in service that waits for a request which never comes.
+func TestLocalDeadline(t *testing.T) {
+	cl := call.New(snapshot(t).Method("/grpc.testing.TestService/FullDuplexCall"), call.HTTP)
+	unblock := make(chan struct{})
+	s := call.NewStream(t.Context(), cl, func() (*call.Frame, error) {
+		<-unblock
+		return nil, io.EOF
+	}, nil, nil)
+	s.OnStop(func() { close(unblock) })
+	ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := routers(t)["local"].Handle(nil, &withIncoming{s, ctx}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("got %v, want DEADLINE_EXCEEDED", err)
+	}
+}
+
+// TestClosedConnection has a backend taken out: the caller has cancelled nothing.
+func TestClosedConnection(t *testing.T) {
+	conn, err := dial.Open(dial.Config{Name: "b", Targets: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	r := backend.New(func(string) *dial.Conn { return conn }, nil)
+	for _, m := range []string{"UnaryCall", "FullDuplexCall"} {
+		cl := call.New(snapshot(t).Method("/grpc.testing.TestService/"+m), call.HTTP)
+		if err := r.Handle(nil, call.NewStream(t.Context(), cl, call.One(call.NewFrame(nil, nil)), nil, nil)); status.Code(err) != codes.Unavailable || cl.Sent {
+			t.Errorf("%s: %v, Sent = %v, want UNAVAILABLE and not sent", m, err, cl.Sent)
+		}
+	}
+}
+
 func TestRegisterService(t *testing.T) {
 	l := backend.NewLocal()
 	testpb.RegisterTestServiceServer(l, service{})

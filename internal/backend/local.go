@@ -100,10 +100,23 @@ func (l *Local) handle(c *call.Call, stream grpc.ServerStream) error {
 	}
 	for i := range s.desc.Streams {
 		if m := &s.desc.Streams[i]; m.StreamName == method {
-			return m.Handler(s.impl, stream)
+			return s.stream(c, m, stream)
 		}
 	}
 	return status.Errorf(codes.Unimplemented, "unknown method %v for service %v", method, service)
+}
+
+// stream runs a streaming handler. Its own goroutine waits for the caller's next request, which the deadline of the chain must end too.
+func (s *localService) stream(c *call.Call, m *grpc.StreamDesc, stream grpc.ServerStream) error {
+	ctx := stream.Context()
+	if m.ClientStreams {
+		defer context.AfterFunc(ctx, c.StopRequests)()
+	}
+	err := m.Handler(s.impl, stream)
+	if status.Code(err) == codes.Canceled && ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return err
 }
 
 type localStream struct {

@@ -130,9 +130,10 @@ func (a *attempt) release() {
 	a.reply.Release()
 }
 
-// failed returns the status of a call to which no backend has answered anything.
+// failed returns the status of a call to which no backend has answered anything. A connection that is closed while it is used, because its
+// backend was taken out, is CANCELLED to grpc-go; but the caller has cancelled nothing.
 func failed(ctx context.Context, c *call.Call, conn *dial.Conn, err error) error {
-	if status.Code(err) == codes.Unavailable && ctx.Err() == nil {
+	if code := status.Code(err); ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled) {
 		return unavailable(c, conn, status.Convert(err).Message())
 	}
 	return err

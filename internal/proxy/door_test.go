@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -73,7 +74,8 @@ func info(err error) *errdetails.ErrorInfo {
 }
 
 func TestUnknownMethod(t *testing.T) {
-	m := newMesh(t, meshOptions{targets: []string{startBackend(t, &impl{})}})
+	var out bytes.Buffer
+	m := newMesh(t, meshOptions{targets: []string{startBackend(t, &impl{})}, proxy: proxy.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}})
 	for _, c := range []struct{ method, message, hint string }{
 		{"/grpc.testing.TestServise/EmptyCall", `unknown service "grpc.testing.TestServise"`, `did you mean "grpc.testing.TestService"?`},
 		{"/grpc.testing.TestService/EmptyCal", `unknown method "EmptyCal" of service "grpc.testing.TestService"`, `did you mean "EmptyCall"?`},
@@ -86,6 +88,10 @@ func TestUnknownMethod(t *testing.T) {
 		if got := info(err).GetMetadata()["hint"]; got != c.hint {
 			t.Errorf("%s: hint = %q, want %q", c.method, got, c.hint)
 		}
+	}
+	m.server.Stop(within(t, 10*time.Second))
+	if n := strings.Count(out.String(), "code=UNIMPLEMENTED"); n != 3 {
+		t.Errorf("%d refusals are logged, want 3:\n%s", n, out.String())
 	}
 }
 

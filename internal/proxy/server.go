@@ -6,12 +6,14 @@ import (
 	"crypto/tls"
 	"fmt"
 	"iter"
+	"log/slog"
 	"math"
 	"net"
 	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -53,6 +55,8 @@ type Config struct {
 	// CompressReplies compresses replies with gzip for every client that accepts it. Otherwise only those clients get it that have
 	// compressed their request. grpc-go clients accept it whenever the program has gzip linked, so this is not the default.
 	CompressReplies bool
+	// Logger gets a line for each call that ends before the chain: of a method that is not there, or in another encoding. Nil: none.
+	Logger *slog.Logger
 	// Options are added last.
 	Options []grpc.ServerOption
 }
@@ -130,10 +134,10 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	snap := s.cfg.Catalog.Snapshot()
 	m := snap.Method(full)
 	if m == nil {
-		return unknown(snap, full)
+		return s.refuse(ctx, full, unknown(snap, full))
 	}
 	if err := checkContentType(ctx); err != nil {
-		return err
+		return s.refuse(ctx, full, err)
 	}
 	if s.cfg.CompressReplies {
 		compress(ctx)
@@ -142,6 +146,17 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	c.Forward = s.cfg.Rules.FromIncoming(ctx)
 	stream := call.Accept(c, ss, s.readers.Go)
 	return stream.End(s.cfg.Handler(stream))
+}
+
+// refuse logs what the chain will not see, and returns err.
+func (s *Server) refuse(ctx context.Context, method string, err error) error {
+	if s.cfg.Logger != nil {
+		const longest = 200 // a caller may send any name
+		st := status.Convert(err)
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "call refused", slog.String("door", string(call.GRPC)), slog.String("method", method[:min(len(method), longest)]),
+			slog.String("code", code.Code(st.Code()).String()))
+	}
+	return err
 }
 
 // checkContentType refuses messages that are not protobuf: they would pass as bytes that no backend understands.
