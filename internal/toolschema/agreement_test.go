@@ -73,7 +73,7 @@ func TestWritten(t *testing.T) {
 			full := toolschema.For(s.md, toolschema.Options{Direction: toolschema.Output, Profile: toolschema.Full})
 			schemas := []*jsonschema.Schema{mustCompile(t, portable), mustCompile(t, full)}
 			for range 3 {
-				wire, err := proto.MarshalOptions{AllowPartial: true}.Marshal(r.message(s.md, 4))
+				wire, err := proto.MarshalOptions{AllowPartial: true}.Marshal(r.top(s.md))
 				if err != nil {
 					t.Fatal(err)
 				}

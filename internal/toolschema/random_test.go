@@ -15,6 +15,14 @@ type randomizer struct {
 	*rand.Rand
 	// unknownEnums sets enum numbers without a name now and then.
 	unknownEnums bool
+	// left is how many messages may still be nested.
+	left int
+}
+
+// top returns a message of md with at most some hundred messages in it.
+func (r *randomizer) top(md protoreflect.MessageDescriptor) *dynamicpb.Message {
+	r.left = 200
+	return r.message(md, 4)
 }
 
 func newRandomizer(seed uint64) *randomizer {
@@ -24,6 +32,9 @@ func newRandomizer(seed uint64) *randomizer {
 // message returns a message of md; deeper ones are emptier.
 func (r *randomizer) message(md protoreflect.MessageDescriptor, depth int) *dynamicpb.Message {
 	m := dynamicpb.NewMessage(md)
+	if r.left--; r.left < 0 {
+		depth = min(depth, 0)
+	}
 	if r.wellKnown(m, depth) {
 		return m
 	}
