@@ -128,6 +128,7 @@ func accepted(t *testing.T, codecs *transcode.Set, md protoreflect.MessageDescri
 	}
 	g := instances{r: newRandomizer(seed), root: parsed}
 	for range 3 {
+		g.r.left = 300 // values in one instance
 		doc, err := json.Marshal(g.of(parsed))
 		if err != nil {
 			t.Fatal(err)

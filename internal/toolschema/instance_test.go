@@ -18,6 +18,9 @@ var groupWords = regexp.MustCompile(`Set (at most|exactly) one of ([a-zA-Z0-9_.,
 
 func (g instances) of(schema map[string]any) any {
 	g.deep++
+	if g.r.left--; g.r.left < 0 {
+		g.deep = 13
+	}
 	if ref, ok := schema["$ref"].(string); ok {
 		return g.of(g.root["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any))
 	}
