@@ -54,6 +54,11 @@ func Plain() (string, error) { return build("toolway", "..", "./cmd/toolway", fa
 // Backend builds tests/backends/NAME and returns the path of the binary.
 func Backend(name string) (string, error) { return build(name, ".", "./backends/"+name, false) }
 
+// Service builds the command of one of our own services, which are in a module of their own, and returns the path of the binary.
+func Service(name string) (string, error) {
+	return build("service-"+name, "../services", "./"+name+"/cmd", false)
+}
+
 // Package builds a main package that go.mod pins and returns the path of the binary.
 func Package(name, path string) (string, error) { return build(name, ".", path, false) }
 
