@@ -141,10 +141,15 @@ func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestS
 	if m.method.Kind().Client && m.body == wholeBody && !m.rawBody {
 		return g.lines(ctx, x, m)
 	}
+	rc := http.NewResponseController(x.w)
+	if hasBody(x.r) {
+		_ = rc.SetReadDeadline(time.Now().Add(g.stall)) // a recorder in a test has no connection
+	}
 	wire, err := g.requestWire(x.r, m)
 	if err != nil {
-		return nil, err
+		return nil, err // the deadline stays, for the server reads what is left of the body before it answers
 	}
+	_ = rc.SetReadDeadline(time.Time{})
 	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire))}, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/nearmiss"
+	"github.com/toolway/toolway/internal/origin"
 	"github.com/toolway/toolway/internal/transcode"
 )
 
@@ -38,8 +39,8 @@ type Config struct {
 	Logger *slog.Logger
 	// AllowedOrigins are foreign origins, such as "https://console.example.com", whose pages may call; others get 403. Exact, no wildcards.
 	AllowedOrigins []string
-	// AllowedHosts are names, with or without port, by which callers may reach the gateway. Empty means any, but only loopback names on a
-	// loopback listener.
+	// AllowedHosts are names by which callers may reach the gateway. Empty means any, but only loopback names on a loopback listener; see
+	// package origin.
 	AllowedHosts []string
 	// MaxBodyBytes bounds a request body after decompression, and each message of a streamed one. Default 4 MiB.
 	MaxBodyBytes int64
@@ -47,7 +48,8 @@ type Config struct {
 	Heartbeat time.Duration
 	// Grace is how long a stream waits for the backend's header, first message or refusal before it answers 200. Default 500 ms.
 	Grace time.Duration
-	// StallTimeout is how long one write may take before the caller is dropped; it replaces the server's write timeout. Default 30 s.
+	// StallTimeout is how long one write, or the reading of a whole request body, may take before the caller is dropped; it replaces the
+	// server's timeouts. Request streams may be read for as long as the call takes. Default 30 s.
 	StallTimeout time.Duration
 	// JSON says how replies are written. The zero value is canonical ProtoJSON.
 	JSON transcode.WriteOptions
@@ -59,7 +61,7 @@ type Gateway struct {
 	handler   call.Handler
 	rules     *call.Rules
 	logger    *slog.Logger
-	origins   *origins
+	origins   *origin.Policy
 	maxBody   int64
 	heartbeat time.Duration
 	grace     time.Duration
@@ -86,7 +88,7 @@ func New(c Config) *Gateway {
 	}
 	g := &Gateway{
 		catalog: c.Catalog, handler: c.Handler, rules: c.Rules, logger: c.Logger,
-		origins:   newOrigins(c.AllowedHosts, c.AllowedOrigins),
+		origins:   origin.New(c.AllowedHosts, c.AllowedOrigins),
 		maxBody:   orDefault(c.MaxBodyBytes, 4<<20),
 		heartbeat: orDefault(c.Heartbeat, 15*time.Second),
 		grace:     orDefault(c.Grace, 500*time.Millisecond),
@@ -174,12 +176,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set(callIDHeader, x.id.call)
 	}
 	h["X-Content-Type-Options"] = nosniff
-	cors, err := g.origins.check(r)
-	if len(g.origins.origins) > 0 {
+	cors, err := g.origins.Check(r)
+	if g.origins.Foreign() {
 		h.Add("Vary", "Origin")
 	}
 	if err != nil {
-		g.fail(x, nil, err)
+		g.fail(x, nil, refuse(http.StatusForbidden, codes.PermissionDenied, err.Error()))
 		return
 	}
 	if cors != "" {

@@ -124,8 +124,8 @@ func codeName(code codes.Code) string {
 // level is the log level of an outcome.
 func level(c *call.Call, code codes.Code) slog.Level {
 	switch code {
-	case codes.OK:
-		if c.Method.Service.Infrastructure {
+	case codes.OK, codes.Canceled:
+		if c.Method.Service.Infrastructure { // reflection and health watches end by the caller going away
 			return slog.LevelDebug
 		}
 		return slog.LevelInfo

@@ -10,12 +10,16 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolway/toolway/internal/origin"
 )
+
+// bodyTimeout bounds the reading of one message, against callers that send it byte by byte.
+const bodyTimeout = 30 * time.Second
 
 const (
 	sessionHeader = "Mcp-Session-Id"
@@ -97,6 +101,8 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnsupportedMediaType, nil, rpcError(jsonrpc.CodeInvalidRequest, "content type is %q: want application/json", r.Header.Get("Content-Type")))
 		return
 	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has no connection
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
@@ -104,9 +110,10 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusRequestEntityTooLarge, nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
 			return
 		}
-		refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeParseError, "the message ended early"))
+		refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeParseError, "the message ended early, or took longer than %v", bodyTimeout))
 		return
 	}
+	_ = rc.SetReadDeadline(time.Time{})
 	msg, rpcErr := parseEnvelope(body)
 	if rpcErr != nil {
 		refuse(w, http.StatusBadRequest, msg.id, rpcErr)

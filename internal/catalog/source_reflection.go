@@ -22,6 +22,9 @@ type Conn interface {
 	Connect()
 }
 
+// diagnosis is what a connection may have besides: why it is not ready, in words for the operator, with the address. It must not block for long.
+type diagnosis interface{ Why() string }
+
 // ReflectionOptions say how a server is read. The zero value is the default.
 type ReflectionOptions struct {
 	// Interval between reads while the connection is up; jittered by a fifth. Default 30 s.
@@ -191,9 +194,15 @@ func (s *reflection) unreachable() {
 	if slices.ContainsFunc(s.now.findings, func(f Finding) bool { return f.Code == "backend-unreachable" }) {
 		return
 	}
+	why := "check its address and that it runs"
+	if d, ok := s.conn.(diagnosis); ok {
+		if text := d.Why(); text != "" {
+			why = text
+		}
+	}
 	s.now.findings = append(slices.Clone(s.now.findings), Finding{
 		Code: "backend-unreachable", Severity: SeverityWarning, Subject: "connection",
-		Message: "the backend does not answer; its tools come back when it does; check its address and that it runs",
+		Message: "the backend does not answer; its tools come back when it does; " + why,
 	})
 }
 

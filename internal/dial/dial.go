@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -149,6 +153,28 @@ func (c *Conn) Name() string { return c.cfg.Name }
 
 // Targets returns the targets as configured.
 func (c *Conn) Targets() []string { return c.cfg.Targets }
+
+// Why says, in words for the operator, why the connection is not ready: the targets, what the last attempt ran into, and what to do about it. It
+// is "" when the connection is ready. It takes a tenth of a second at most.
+func (c *Conn) Why() string {
+	if c.GetState() == connectivity.Ready {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	where := strings.Join(c.targets, ", ")
+	// A call that fails fast is told what the last attempt to connect ran into; grpc-go says it nowhere else.
+	err := c.Invoke(ctx, "/grpc.health.v1.Health/Check", &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
+	st := status.Convert(err)
+	if st.Code() != codes.Unavailable || st.Message() == "" {
+		return where
+	}
+	text := where + ": " + st.Message()
+	if meaning := Explain(st.Message()); meaning != "" {
+		text += "; " + meaning
+	}
+	return text
+}
 
 // ErrConnecting says that there was no connection within the time that a call waits for the first one.
 var ErrConnecting = errors.New("still connecting")

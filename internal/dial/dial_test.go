@@ -191,6 +191,24 @@ func TestNameThatDoesNotResolve(t *testing.T) {
 	eventually(t, "the other target answers", func() bool { _, err := empty(t, c); return err == nil })
 }
 
+// TestWhy pins that the operator reads the address, the cause and the mend.
+func TestWhy(t *testing.T) {
+	l := tcp(t)
+	addr := l.Addr().String()
+	l.Close()
+	c := open(t, dial.Config{Targets: []string{addr}})
+	eventually(t, "the refusal is told", func() bool { return strings.Contains(c.Why(), "connection refused") })
+	if why := c.Why(); !strings.Contains(why, addr) || !strings.Contains(why, "start the backend") {
+		t.Errorf("Why = %q, want the address %s and the mend", why, addr)
+	}
+	back, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, back, nil)
+	eventually(t, "nothing is wrong any more", func() bool { return c.Why() == "" })
+}
+
 func TestHealth(t *testing.T) {
 	listeners := []net.Listener{tcp(t), tcp(t), tcp(t), tcp(t)}
 	hs := health.NewServer()

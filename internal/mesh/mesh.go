@@ -104,7 +104,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Address:          c.GRPC.Addr,
 	})...)
 	rules := call.NewRules(c.Metadata.Allow)
-	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes})
+	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
 	m.mcp = mcpadapter.New(mcpadapter.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),

@@ -77,8 +77,8 @@ func TestUnknownMethod(t *testing.T) {
 	var out bytes.Buffer
 	m := newMesh(t, meshOptions{targets: []string{startBackend(t, &impl{})}, proxy: proxy.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}})
 	for _, c := range []struct{ method, message, hint string }{
-		{"/grpc.testing.TestServise/EmptyCall", `unknown service "grpc.testing.TestServise"`, `did you mean "grpc.testing.TestService"?`},
-		{"/grpc.testing.TestService/EmptyCal", `unknown method "EmptyCal" of service "grpc.testing.TestService"`, `did you mean "EmptyCall"?`},
+		{"/grpc.testing.TestServise/EmptyCall", `unknown service "grpc.testing.TestServise"; did you mean "grpc.testing.TestService"?`, `did you mean "grpc.testing.TestService"?`},
+		{"/grpc.testing.TestService/EmptyCal", `unknown method "EmptyCal" of service "grpc.testing.TestService"; did you mean "EmptyCall"?`, `did you mean "EmptyCall"?`},
 		{"/a.b.Nothing/Like", `unknown service "a.b.Nothing"`, "list what there is with: grpcurl ADDRESS list"},
 	} {
 		err := m.door.Invoke(within(t, 10*time.Second), c.method, &testpb.Empty{}, &testpb.Empty{})

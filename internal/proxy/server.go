@@ -194,17 +194,19 @@ func unknown(snap *catalog.Snapshot, full string) error {
 	}
 	s := snap.Service(service)
 	if s == nil {
-		hint := "list what there is with: grpcurl ADDRESS list"
-		if near := nearmiss.Find(service, serviceNames(snap)); near != "" {
-			hint = fmt.Sprintf("did you mean %q?", near)
-		}
-		return call.Error(codes.Unimplemented, "UNKNOWN_METHOD", fmt.Sprintf("unknown service %q", service), "hint", hint)
+		return unknownName(fmt.Sprintf("unknown service %q", service), "grpcurl ADDRESS list", nearmiss.Find(service, serviceNames(snap)))
 	}
-	hint := "list what there is with: grpcurl ADDRESS list " + service
-	if near := nearmiss.Find(method, methodNames(s)); near != "" {
+	return unknownName(fmt.Sprintf("unknown method %q of service %q", method, service), "grpcurl ADDRESS list "+service, nearmiss.Find(method, methodNames(s)))
+}
+
+// unknownName puts the near miss into the message, since many clients show nothing else.
+func unknownName(what, list, near string) error {
+	hint := "list what there is with: " + list
+	if near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
+		what += "; " + hint
 	}
-	return call.Error(codes.Unimplemented, "UNKNOWN_METHOD", fmt.Sprintf("unknown method %q of service %q", method, service), "hint", hint)
+	return call.Error(codes.Unimplemented, "UNKNOWN_METHOD", what, "hint", hint)
 }
 
 func serviceNames(snap *catalog.Snapshot) iter.Seq[string] {

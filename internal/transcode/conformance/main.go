@@ -8,21 +8,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"os"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: conformance DESCRIPTOR_SET, which the runner of the suite starts")
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
 	}
-	t, err := open(os.Args[1])
+}
+
+func run(args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: conformance DESCRIPTOR_SET, which the runner of the suite starts")
+	}
+	t, err := open(args[0])
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	if err := serve(t, bufio.NewReader(os.Stdin), os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	return serve(t, bufio.NewReader(os.Stdin), os.Stdout)
 }
 
 // serve answers requests until the input ends. Both directions put a length of 32 bits before each message.

@@ -22,7 +22,14 @@ chmod +x "$runner"
 newer_glibc() {
 	[ -f "$libs/done" ] && return
 	mkdir -p "$libs/apt/lists/partial" "$libs/apt/cache/archives/partial"
-	echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive trixie main' >"$libs/apt/sources.list"
+	# The archive that this machine installs from, with the next release.
+	[ -n "$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null)" ] || apt-get -qq update
+	archive=$(apt-get indextargets --format '$(REPO_URI)' | grep -E '/debian/?$' | head -n 1)
+	if [ -z "$archive" ]; then
+		echo "run.sh: the runner needs glibc 2.38, and no Debian archive is configured here to take it from" >&2
+		exit 1
+	fi
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive trixie main" >"$libs/apt/sources.list"
 	set -- -qq -o "Dir::Etc::sourcelist=$libs/apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$libs/apt/lists" \
 		-o "Dir::Cache=$libs/apt/cache" -o APT::Sandbox::User=root
 	apt-get "$@" update

@@ -1,0 +1,25 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+)
+
+// corsHeaders are the request headers that a browser may send from an allowed origin, and exposedHeaders the answer's that it may read.
+const (
+	corsHeaders    = "Accept, Authorization, Content-Type, Grpc-Timeout, Idempotency-Key, Last-Event-ID, Traceparent, Tracestate, X-Request-Id"
+	exposedHeaders = "Retry-After, Toolway-Call-Id, X-Request-Id"
+)
+
+// preflight answers a CORS preflight from an allowed origin.
+func preflight(w http.ResponseWriter, methods []string) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Methods", strings.Join(methods, ", "))
+	h.Set("Access-Control-Allow-Headers", corsHeaders)
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && r.Header.Get("Origin") != ""
+}
