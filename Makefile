@@ -38,6 +38,10 @@ race: ## The same with the race detector
 fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each (default 10s)
 	@tools/fuzz.sh $(FUZZTIME)
 
+.PHONY: conformance
+conformance: ## Run the official protobuf conformance suite against the transcoder
+	@tools/conformance.sh
+
 .PHONY: lint
 lint: ## Lint Go and protobuf, and check the contract against the last release
 	@for m in $(MODULES); do (cd $$m && $(subst tools/go.mod,$(CURDIR)/tools/go.mod,$(LINT)) run --config $(CURDIR)/.golangci.yml ./...); done
