@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -432,6 +433,25 @@ func TestBytesUntouched(t *testing.T) {
 	err = cc.Invoke(ctx, probev1.Probe_Ask_FullMethodName, &rawMessage{}, &rawMessage{}, grpc.ForceCodec(rawCodec{}), grpc.CallContentSubtype("json"))
 	if status.Code(err) == codes.OK {
 		t.Error("a call with content subtype json was let through")
+	}
+}
+
+// TestCompression has a caller that compresses, and one whose little becomes much.
+func TestCompression(t *testing.T) {
+	t.Parallel()
+	server, addr := startProbe(t)
+	mesh := run.Start(t, "--backend", "probe="+addr)
+	ctx := patience(t)
+	client := probev1.NewProbeClient(run.Dial(t, mesh.GRPC, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name))))
+	if got, err := client.Ask(ctx, &probev1.AskRequest{Text: strings.Repeat("zip", 1000)}); err != nil || got.GetText() != strings.Repeat("zip", 1000) {
+		t.Errorf("compressed request: %d bytes, %v", len(got.GetText()), err)
+	}
+	before := server.Total()
+	if _, err := client.Ask(ctx, &probev1.AskRequest{Text: strings.Repeat("0", 64<<20)}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("64 MiB in a few KB: %v, want RESOURCE_EXHAUSTED", err)
+	}
+	if server.Total() != before {
+		t.Error("the call reached the backend")
 	}
 }
 

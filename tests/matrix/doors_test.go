@@ -269,8 +269,8 @@ func (o *outcome) failJSON(b []byte) error {
 	return nil
 }
 
-func mcpDoor(version string, connect func(ctx context.Context) (agent.Requester, error)) door {
-	return door{name: "mcp " + version, stream: 1 << 20, call: func(ctx context.Context, k kind, a ask) (outcome, error) {
+func mcpDoor(name string, connect func(ctx context.Context) (agent.Requester, error)) door {
+	return door{name: name, stream: 1 << 20, call: func(ctx context.Context, k kind, a ask) (outcome, error) {
 		client, err := connect(ctx)
 		if err != nil {
 			return outcome{}, err

@@ -58,7 +58,7 @@ func TestEtcd(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if err := run.Prepare("etcd"); err != nil {
+	if err := run.Prepare("etcd", "probe"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
