@@ -76,9 +76,9 @@ func TestTools(t *testing.T) {
 		{"call", "", []string{"tools", "call", "-b", b, "probe_ask", `{"text":"hi","number":"4611686018427387905"}`}, 0, []string{`"hi"`, `"4611686018427387905"`}, nil},
 		{"call from standard input", `{"text":"hi"}`, []string{"tools", "call", "-b", b, "probe_ask", "-"}, 0, []string{`"hi"`}, nil},
 		{"call a stream", "", []string{"tools", "call", "-b", b, "probe_watch", `{"text":"s","plan":{"count":2}}`}, 0, []string{"\"s\"}\n{\"index\":1"}, nil},
-		{"call that fails", "", []string{"tools", "call", "-b", b, "probe_ask", `{"plan":{"code":5}}`}, 1, nil, []string{"NotFound", "the plan says so", "PLANNED"}},
+		{"call that fails", "", []string{"tools", "call", "-b", b, "probe_ask", `{"plan":{"code":5}}`}, 1, nil, []string{"NOT_FOUND", "the plan says so", "PLANNED"}},
 		{"call with a mistake", "", []string{"tools", "call", "-b", b, "probe_ask", `{"txt":"hi"}`}, 1, nil, []string{"txt", `"text"`}},
-		{"call past the deadline", "", []string{"tools", "call", "-b", b, "--timeout", "200ms", "probe_ask", `{"plan":{"hang":true}}`}, 1, nil, []string{"DeadlineExceeded"}},
+		{"call past the deadline", "", []string{"tools", "call", "-b", b, "--timeout", "200ms", "probe_ask", `{"plan":{"hang":true}}`}, 1, nil, []string{"DEADLINE_EXCEEDED"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -114,6 +114,10 @@ func TestMistakes(t *testing.T) {
 		}
 		return path
 	}
+	set, err := run.Descriptors("otlp.binpb")
+	if err != nil {
+		t.Fatal(err)
+	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +140,7 @@ func TestMistakes(t *testing.T) {
 		{"address taken", []string{"serve", "--backend", "127.0.0.1:1", "--grpc-addr", taken.Addr().String(), "--http-addr", "off", "--admin-addr", "off"}, []string{"--grpc-addr", "address already in use"}},
 		{"no such descriptors", []string{"serve", "--backend", "a=127.0.0.1:1", "--descriptors", "a=" + filepath.Join(dir, "missing.binpb")}, []string{"missing.binpb"}},
 		{"descriptors of whom", []string{"serve", "--backend", "a=127.0.0.1:1", "--backend", "b=127.0.0.1:2", "--descriptors", "x.binpb"}, []string{"NAME=FILE"}},
-		{"descriptors without a target", []string{"serve", "--descriptors", "a=" + file("empty.binpb", "")}, []string{"--backend"}},
+		{"descriptors without a target", []string{"serve", "--descriptors", "a=" + set}, []string{"--backend a="}},
 		{"log level", []string{"serve", "--backend", "127.0.0.1:1", "--log-level", "loud"}, []string{`"loud"`, "debug"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

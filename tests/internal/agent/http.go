@@ -47,6 +47,9 @@ func NewHTTP(ctx context.Context, url, version string, header http.Header) (*HTT
 // Close drops the client's idle connections.
 func (c *HTTP) Close() { c.client.CloseIdleConnections() }
 
+// Session is the session id that initialize gave, or "".
+func (c *HTTP) Session() string { return c.session }
+
 // Notify sends a notification.
 func (c *HTTP) Notify(ctx context.Context, method string, params map[string]any) error {
 	resp, err := c.post(ctx, nil, method, params)
