@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolway/toolway/internal/mesh"
+	"github.com/toolway/toolway/internal/nearmiss"
 )
 
 // sourceFlags are the flags of every command that needs a catalog.
@@ -86,4 +90,19 @@ func logger(c mesh.Log) (*slog.Logger, error) {
 		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
 	}
 	return nil, fmt.Errorf("log format %q: want text or json", format)
+}
+
+// explainFlag adds the flag that was probably meant to cobra's complaint about an unknown one.
+func explainFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	near := nearmiss.Find(unknown.GetSpecifiedName(), slices.Values(names))
+	if near == "" {
+		return fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
+	}
+	return fmt.Errorf("%w; did you mean --%s?", err, near)
 }

@@ -28,6 +28,8 @@ func toolsCommand() *cobra.Command {
 		Use:   "tools",
 		Short: "List, show and call tools",
 		Long:  "List, show and call tools of a gRPC server, a descriptor file, or a running mesh (--backend 127.0.0.1:7070, the default).",
+		Args:  cobra.NoArgs, // an unknown subcommand is an error, not a request for help
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(toolsListCommand(), toolsShowCommand(), toolsCallCommand())
 	return cmd
