@@ -57,7 +57,9 @@ func TestWithoutSessions(t *testing.T) {
 	// Clients that name only one type, or none, are served where that can be.
 	for _, accept := range []string{"*/*", "application/json", ""} {
 		h := mcpHeader(agent.V20251125, "")
-		h.Set("Accept", accept)
+		if h.Set("Accept", accept); accept == "" {
+			h.Del("Accept")
+		}
 		if got := post(ctx, one.URL("/mcp"), listTools, h); got.code != http.StatusOK {
 			t.Errorf("Accept %q: %.200s, want 200", accept, got)
 		}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -174,8 +175,9 @@ func grpcDoor(name string, cc *grpc.ClientConn) door {
 	}}
 }
 
-func httpDoor(base string) door {
+func httpDoor(t *testing.T, base string) door {
 	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
 	return door{name: "http", deadline: true, stream: 16 << 20, call: func(ctx context.Context, k kind, a ask) (outcome, error) {
 		var body bytes.Buffer
 		for _, m := range a.messages(k) {

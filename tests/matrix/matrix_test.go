@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
 	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
@@ -33,6 +35,11 @@ const haste = 2 * time.Second
 
 func TestMain(m *testing.M) {
 	code, err := testMain(m)
+	if code == 0 && err == nil {
+		// The backend is in this process: a handler that is left is a call that the mesh did not end.
+		http.DefaultClient.CloseIdleConnections()
+		err = goleak.Find()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -134,7 +141,7 @@ func doors(t *testing.T, m *meshes) []door {
 		}
 	}
 	ds := []door{grpcDoor("direct", run.Dial(t, backend))}
-	ds = append(ds, grpcDoor("grpc", run.Dial(t, m.GRPC)), httpDoor("http://"+m.HTTP))
+	ds = append(ds, grpcDoor("grpc", run.Dial(t, m.GRPC)), httpDoor(t, "http://"+m.HTTP))
 	for _, v := range []string{agent.V20250618, agent.V20251125, agent.V20260728} {
 		ds = append(ds, mcpDoor("mcp "+v, connect(v)))
 	}
