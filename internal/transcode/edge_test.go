@@ -3,11 +3,11 @@ package transcode_test
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -291,6 +291,13 @@ func TestFieldForms(t *testing.T) {
 		{"placedAt", `"2026-01-01T00:00:00Z"`, `{"placedAt":"2026-01-01T00:00:00Z"}`},
 		{"items", `[{"quantity":"x"}]`, `items[0].quantity: invalid value "x": want a whole number from -2147483648 to 2147483647 (int32)`},
 		{"itemz", `[]`, `unknown field "itemz"; did you mean "items"?`},
+		{"parent.items", `[{"sku":"x"}]`, `{"parent":{"items":[{"sku":"x"}]}}`},
+		{"parent.parent.order_id", `"a"`, `{"parent":{"parent":{"orderId":"a"}}}`},
+		{"parent.parent", `null`, `{"parent":{}}`},
+		{"meta.fields", `{"a":1}`, `{"meta":{"a":1}}`},
+		{"parent.barter", `{"quantity":"x"}`, `parent.barter.quantity: invalid value "x": want a whole number from -2147483648 to 2147483647 (int32)`},
+		{"parent.itemz", `[]`, `parent: unknown field "itemz"; did you mean "items"?`},
+		{"items.sku", `"x"`, `items: the field path goes on with "sku", but this field has no fields to set one by one`},
 		{"items", `[] []`, `items: invalid JSON at line 1, column 4: '[' after the value`},
 	} {
 		wire, err := m.AppendFieldWire(nil, c.field, []byte(c.in), transcode.ReadOptions{})
@@ -303,6 +310,52 @@ func TestFieldForms(t *testing.T) {
 		if string(got) != c.want {
 			t.Errorf("AppendFieldWire(%q, %s) = %s, want %s", c.field, c.in, got, c.want)
 		}
+	}
+}
+
+// TestFieldPath writes fields inside other messages, which may come in pieces.
+func TestFieldPath(t *testing.T) {
+	_, m := orders(t)
+	piece := func(s string) []byte {
+		wire, err := m.AppendWire(nil, []byte(s), transcode.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wire
+	}
+	wire := slices.Concat(piece(`{"parent":{"orderId":"a","items":[{"sku":"x"}],"parent":{"tags":["t"]}}}`), piece(`{"orderId":"b"}`),
+		piece(`{"parent":{"delayMinutes":3,"items":[{"sku":"y"}],"parent":{"tags":["u"],"barter":{}}}}`))
+	for _, c := range []struct{ path, want string }{
+		{"parent.items", `[{"sku":"x"},{"sku":"y"}]`},
+		{"parent.order_id", `"a"`},
+		{"parent.orderId", `"a"`},
+		{"parent.delay_minutes", `3`},
+		{"parent.parent", `{"barter":{},"tags":["t","u"]}`},
+		{"parent.parent.tags", `["t","u"]`},
+		{"parent.parent.parent.tags", `[]`},
+		{"parent.parent.parent.total_cents", `"0"`},
+		{"barter.color", `"COLOR_UNSPECIFIED"`},
+		{"parent.nope", `parent: unknown field "nope"; did you mean "none"?`},
+		{"parent.", `parent: unknown field "": want one of`},
+		{"parent.items.sku", `parent.items: the field path goes on with "sku", but this field has no fields to set one by one`},
+		{"order_id.x", `orderId: the field path goes on with "x"`},
+	} {
+		got, err := m.AppendFieldJSON([]byte("x"), c.path, wire, transcode.WriteOptions{})
+		if err != nil {
+			if string(got) != "x" || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("AppendFieldJSON(%q) = %s, %v, want %s", c.path, got, err, c.want)
+			}
+			continue
+		}
+		if string(got) != "x"+c.want {
+			t.Errorf("AppendFieldJSON(%q) = %s, want x%s", c.path, got, c.want)
+		}
+	}
+	if got, err := m.AppendFieldJSON(nil, "parent.items", append(wire, 0xaa, 0x01, 0x02, 0x08), transcode.WriteOptions{}); err == nil {
+		t.Errorf("AppendFieldJSON of broken wire bytes = %s, want an error", got)
+	}
+	if got, err := m.AppendFieldJSON(nil, "parent.items", append(wire, 0xaa, 0x01, 0x01, 0x42), transcode.WriteOptions{}); err == nil || err.Error() != "parent: malformed wire bytes of acme.orders.v1.Order" {
+		t.Errorf("AppendFieldJSON of broken wire bytes inside = %s, %v, want an error", got, err)
 	}
 }
 
@@ -367,7 +420,7 @@ func TestCanonicalAny(t *testing.T) {
 	msg := dynamicpb.NewMessage(item)
 	msg.Set(item.Fields().ByName("sku"), protoreflect.ValueOfString("x"))
 	msg.Set(item.Fields().ByName("quantity"), protoreflect.ValueOfInt32(2))
-	inOrder, err := proto.Marshal(msg)
+	inOrder, err := set.marshal(msg) // proto.Marshal has the fields of a dynamic message in any order
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func (p *plan) unknownField(name string) *Error {
 		}
 	}
 	e := &Error{Problem: "unknown field " + strconv.Quote(bounded(name))}
-	if e.Suggestion = nearmiss.Find(name, p.jsonNames()); e.Suggestion == "" {
+	if e.Suggestion = nearmiss.Find(name, p.bothNames()); e.Suggestion == "" {
 		e.Want = p.wantFields()
 	}
 	return e
@@ -165,6 +165,22 @@ func (p *plan) jsonNames() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range p.fields {
 			if !yield(p.fields[i].json) {
+				return
+			}
+		}
+	}
+}
+
+// bothNames yields the JSON names and then the names of the .proto file: both are accepted, and a near miss of either is one.
+func (p *plan) bothNames() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range p.jsonNames() {
+			if !yield(name) {
+				return
+			}
+		}
+		for i := range p.fields {
+			if !yield(p.fields[i].desc.TextName()) {
 				return
 			}
 		}

@@ -72,6 +72,8 @@ func TestErrorText(t *testing.T) {
 	_, m := orders(t)
 	for _, c := range []struct{ in, want string }{
 		{`{"delayMinuts":1}`, `unknown field "delayMinuts"; did you mean "delayMinutes"?`},
+		{`{"dely_minutes":1}`, `unknown field "dely_minutes"; did you mean "delay_minutes"?`},
+		{`{"totl_cents":1}`, `unknown field "totl_cents"; did you mean "total_cents"?`},
 		{`{"zzz":1}`, `unknown field "zzz": want one of orderId, delayMinutes, totalCents, version, express, signature, weight, items, counts, byLine, card, barter and 20 more`},
 		{`{"items":[{},{"prize":1}]}`, `items[1]: unknown field "prize"; did you mean "price"?`},
 		{`{"legacy_id":1}`, `field "legacy_id" was removed from acme.orders.v1.Order; its name is reserved`},

@@ -40,31 +40,52 @@ type param struct {
 
 // nested appends the field at the path within p.
 func (a *param) nested(out []byte, p *plan, path string) ([]byte, *Error) {
-	name, rest, deeper := strings.Cut(path, ".")
-	f := p.byName(name)
-	if f == nil {
-		return out, p.unknownField(name)
+	f, rest, deeper, err := p.step(path, "parameter")
+	if err != nil {
+		return out, err
 	}
 	if !deeper {
-		out, err := a.leaf(out, f)
+		out, err = a.leaf(out, f)
 		return out, inField(err, f.json)
 	}
-	if f.msg == nil || f.list || f.isMap {
-		return out, &Error{Path: f.json, Problem: "the parameter goes on with " + strconv.Quote(bounded(rest)) + ", but this field has no fields to set one by one"}
+	out, at := openField(out, f)
+	if out, err = a.nested(out, f.msg.plan(), rest); err != nil {
+		return out, inField(err, f.json)
 	}
+	return closeField(out, f, at), nil
+}
+
+// step returns the first field of a dotted path of proto or JSON names, and what follows it; what is whose path it is, for an error.
+func (p *plan) step(path, what string) (f *field, rest string, deeper bool, _ *Error) {
+	name, rest, deeper := strings.Cut(path, ".")
+	if f = p.byName(name); f == nil && deeper {
+		if f = p.byName(path); f != nil { // a json_name may hold dots
+			return f, "", false, nil
+		}
+	}
+	if f == nil {
+		return nil, "", false, p.unknownField(name)
+	}
+	if deeper && (f.msg == nil || f.list || f.isMap) {
+		return nil, "", false, &Error{Path: f.json, Problem: "the " + what + " goes on with " + strconv.Quote(bounded(rest)) + ", but this field has no fields to set one by one"}
+	}
+	return f, rest, deeper, nil
+}
+
+// openField appends what stands before the fields of a message or group; closeField, given at, what stands after them.
+func openField(out []byte, f *field) (_ []byte, at int) {
 	out = append(out, f.tag...)
-	at := len(out)
-	if f.kind != protoreflect.GroupKind {
-		out = append(out, 0)
-	}
-	out, err := a.nested(out, f.msg.plan(), rest)
-	if err != nil {
-		return out, inField(err, f.json)
-	}
 	if f.kind == protoreflect.GroupKind {
-		return append(out, f.endTag...), nil
+		return out, -1
 	}
-	return fixLength(out, at), nil
+	return append(out, 0), len(out)
+}
+
+func closeField(out []byte, f *field, at int) []byte {
+	if f.kind == protoreflect.GroupKind {
+		return append(out, f.endTag...)
+	}
+	return fixLength(out, at)
 }
 
 func inField(e *Error, name string) *Error {
@@ -76,7 +97,12 @@ func inField(e *Error, name string) *Error {
 
 // byName returns the field with a proto name or, failing that, a JSON name.
 func (p *plan) byName(name string) *field {
-	if fd := p.msg.desc.Fields().ByTextName(name); fd != nil {
+	fds := p.msg.desc.Fields()
+	fd := fds.ByName(protoreflect.Name(name))
+	if fd == nil {
+		fd = fds.ByTextName(name)
+	}
+	if fd != nil {
 		return p.at(p.index(uint64(fd.Number())))
 	}
 	if i, ok := p.names[name]; ok {

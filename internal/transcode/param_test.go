@@ -53,7 +53,7 @@ func TestParams(t *testing.T) {
 		{"aB", "x", `{"aB":"x"}`},
 		{"a_b", "x", `{"_aB":"x"}`},
 
-		{"delay_minuts", "5", `unknown field "delay_minuts"; did you mean "delayMinutes"?`},
+		{"delay_minuts", "5", `unknown field "delay_minuts"; did you mean "delay_minutes"?`},
 		{"delayMinuts", "5", `unknown field "delayMinuts"; did you mean "delayMinutes"?`},
 		{"barter.prize", "5", `barter: unknown field "prize"; did you mean "price"?`},
 		{"legacy_id", "5", `field "legacy_id" was removed from acme.orders.v1.Order; its name is reserved`},
@@ -62,6 +62,9 @@ func TestParams(t *testing.T) {
 		{"delay_minutes", "", `delayMinutes: invalid value "": want a whole number from -2147483648 to 2147483647 (int32)`},
 		{"delay_minutes", "99999999999999999999", `delayMinutes: invalid value 99999999999999999999: want a whole number from -2147483648 to 2147483647 (int32)`},
 		{"delay_minutes", "0x10", `delayMinutes: invalid value "0x10": want a whole number from -2147483648 to 2147483647 (int32)`},
+		{"dely_minutes", "5", `unknown field "dely_minutes"; did you mean "delay_minutes"?`},
+		{"barter.quantety", "5", `barter: unknown field "quantety"; did you mean "quantity"?`},
+		{"parent.", "5", `parent: unknown field "": want one of orderId, delayMinutes, totalCents, version, express, signature, weight, items, counts, byLine, card, barter and 20 more`},
 		{"weight", "inf", `weight: invalid value "inf": want a number up to ±3.4e38 (float), or "NaN", "Infinity", "-Infinity"`},
 		{"express", "yes", `express: invalid value "yes": want true or false`},
 		{"signature", "*", `signature: invalid value "*": want a string of base64`},

@@ -67,31 +67,42 @@ func (m *Message) AppendWire(dst, src []byte, o ReadOptions) ([]byte, error) {
 	return out, nil
 }
 
-// AppendFieldWire appends the wire form of the message in which only the named field is set, to the JSON value src
-// (google.api.http body: "field"). The name may be the proto or the JSON name. An error is an *Error; nothing is appended then.
-func (m *Message) AppendFieldWire(dst []byte, name string, src []byte, o ReadOptions) ([]byte, error) {
-	p := m.plan()
-	i, ok := p.names[name]
-	if fd := m.desc.Fields().ByName(protoreflect.Name(name)); fd != nil {
-		i, ok = p.index(uint64(fd.Number())), true
-	}
-	if !ok {
-		return dst, p.unknownField(name)
-	}
+// AppendFieldWire appends the wire form of the message in which only the field at the dotted path is set, to the JSON value src
+// (google.api.http body: "field"; grpc-gateway takes "outer.inner" too). Names may be proto or JSON names. The messages around the field
+// are set even by null. An error is an *Error; nothing is appended then.
+func (m *Message) AppendFieldWire(dst []byte, path string, src []byte, o ReadOptions) ([]byte, error) {
 	r := m.reader(src, o)
 	defer r.release()
 	r.space()
-	f, out := p.at(i), dst
-	if r.at() == 'n' && !f.isValue {
-		ok = r.literal("null")
-	} else {
-		out, ok = r.field(dst, f, r.maxDepth-1)
-	}
-	if !ok || !r.end() {
-		r.within(f.json)
+	out, ok := r.fieldAt(dst, m.plan(), path)
+	if !ok {
 		return dst, r.error()
 	}
 	return out, nil
+}
+
+func (r *reader) fieldAt(out []byte, p *plan, path string) (_ []byte, ok bool) {
+	f, rest, deeper, err := p.step(path, "field path")
+	switch {
+	case err != nil:
+		return out, r.fail(err)
+	case deeper:
+		var at int
+		out, at = openField(out, f)
+		if out, ok = r.fieldAt(out, f.msg.plan(), rest); ok {
+			return closeField(out, f, at), true
+		}
+	case r.at() == 'n' && !f.isValue:
+		ok = r.literal("null") && r.end()
+	default:
+		if out, ok = r.field(out, f, r.maxDepth-1); ok {
+			ok = r.end()
+		}
+	}
+	if !ok {
+		r.within(f.json)
+	}
+	return out, ok
 }
 
 // end reports whether nothing but space is left.

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // writer turns wire bytes into JSON. It reads the fields in one go as they come, as long as they come in the order in which encoders
@@ -66,45 +65,53 @@ func (m *Message) AppendJSON(dst, wire []byte, o WriteOptions) ([]byte, error) {
 	return out, nil
 }
 
-// AppendFieldJSON appends the JSON form of one field of the message (google.api.http response_body), named as in the .proto file or in
-// JSON. A field that is not set is written as its empty form: [], {}, null for a well-known type without one, or the default value.
-// An error is an *Error.
-func (m *Message) AppendFieldJSON(dst []byte, name string, wire []byte, o WriteOptions) ([]byte, error) {
-	p := m.plan()
-	i, ok := p.names[name]
-	if fd := m.desc.Fields().ByName(protoreflect.Name(name)); fd != nil {
-		i, ok = p.index(uint64(fd.Number())), true
-	}
-	if !ok {
-		return dst, &Error{Problem: fmt.Sprintf("%s has no field %q", m.desc.FullName(), name)}
-	}
-	f := p.at(i)
+// AppendFieldJSON appends the JSON form of one field of the message (google.api.http response_body), at a dotted path of proto or JSON
+// names. A field that is not set is written as its empty form: [], {}, null for a well-known type without one, or the default value; so is
+// one in a message that is not set. An error is an *Error.
+func (m *Message) AppendFieldJSON(dst []byte, path string, wire []byte, o WriteOptions) ([]byte, error) {
 	w := m.writer(wire, o, dst)
 	defer w.release()
 	w.careful = true
 	w.recs = append(w.recs, record{value: value{end: len(wire)}})
-	base, ok := w.scan(p, 0, 1, false, maxWireDepth)
+	out, ok := w.fieldAt(dst, m.plan(), path, 0, 1, maxWireDepth)
 	if !ok {
-		return dst, w.error(m)
-	}
-	for base < len(w.recs) && w.recs[base].field != i {
-		base++
-	}
-	n := 0
-	for base+n < len(w.recs) && w.recs[base+n].field == i {
-		n++
-	}
-	if n == 0 {
-		w.limits.report(o.Cut)
-		return w.unset(dst, f), nil
-	}
-	out, _, ok := w.field(dst, f, base, n, maxWireDepth, true)
-	if !ok {
-		w.within(f)
 		return dst, w.error(m)
 	}
 	w.limits.report(o.Cut)
 	return out, nil
+}
+
+// fieldAt appends the field at a dotted path in the message whose pieces are recs[from:from+n].
+func (w *writer) fieldAt(out []byte, p *plan, path string, from, n, depth int) (_ []byte, ok bool) {
+	f, rest, deeper, err := p.step(path, "field path")
+	if err != nil {
+		w.path = append(w.path, err.Path)
+		err.Path = ""
+		return out, w.failf("%s", err)
+	}
+	base, ok := w.scan(p, from, n, false, depth)
+	if !ok {
+		return out, false
+	}
+	for base < len(w.recs) && w.recs[base].num != f.num {
+		base++
+	}
+	n = 0
+	for base+n < len(w.recs) && w.recs[base+n].num == f.num {
+		n++
+	}
+	switch {
+	case deeper:
+		out, ok = w.fieldAt(out, f.msg.plan(), rest, base, n, depth-1)
+	case n == 0:
+		return w.unset(out, f), true
+	default:
+		out, _, ok = w.field(out, f, base, n, depth, true)
+	}
+	if !ok {
+		w.within(f)
+	}
+	return out, ok
 }
 
 // restart clears what a first attempt left behind, for an attempt by the careful path.
