@@ -97,8 +97,8 @@ func appendHTTPBody(dst []byte, contentType string, data []byte) []byte {
 	return dst
 }
 
-// httpBody takes a google.api.HttpBody apart. If it is the field num of the message, that field is looked for first; 0 means the message.
-func httpBody(wire []byte, num protowire.Number) (contentType string, data []byte, ok bool) {
+// httpBody takes a google.api.HttpBody apart. If it is a field of the message, path leads to it, outermost number first.
+func httpBody(wire []byte, path []protowire.Number) (contentType string, data []byte, ok bool) {
 	for len(wire) > 0 {
 		n, typ, l := protowire.ConsumeTag(wire)
 		if l < 0 {
@@ -118,8 +118,8 @@ func httpBody(wire []byte, num protowire.Number) (contentType string, data []byt
 		}
 		wire = wire[l:]
 		switch {
-		case num == n:
-			t, d, ok := httpBody(value, 0)
+		case len(path) > 0 && path[0] == n:
+			t, d, ok := httpBody(value, path[1:])
 			if !ok {
 				return "", nil, false
 			}
@@ -129,9 +129,9 @@ func httpBody(wire []byte, num protowire.Number) (contentType string, data []byt
 			if d != nil {
 				data = d
 			}
-		case num == 0 && n == 1:
+		case len(path) == 0 && n == 1:
 			contentType = string(value)
-		case num == 0 && n == 2:
+		case len(path) == 0 && n == 2:
 			data = value
 		}
 	}

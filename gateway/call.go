@@ -212,7 +212,7 @@ func (g *Gateway) appendReply(dst []byte, m match, f *call.Frame) (body []byte, 
 		dst, err = g.appendJSONReply(dst, m, f)
 		return dst, "application/json", err
 	}
-	contentType, data, ok := httpBody(f.Bytes(), m.responseNumber)
+	contentType, data, ok := httpBody(f.Bytes(), m.responsePath)
 	if !ok {
 		return dst, "", malformed(m)
 	}

@@ -124,13 +124,16 @@ func TestReplyForms(t *testing.T) {
 	}
 	b.handle = map[string]grpc.StreamHandler{
 		library + "GetBook":  reply(`{"name":"n","author":{"given":"G"}}`),
-		library + "Title":    reply(`{"title":"The \"T\""}`),
+		library + "Title":    reply(`{"title":"The \"T\"","author":{"given":"G"}}`),
+		library + "Cover":    reply(`{"image":{"content":{"contentType":"image/png","data":"PGI+"}}}`),
 		library + "ReadBook": reply(`{"contentType":"text/html","data":"PGI+"}`),
 	}
 	g := newGateway(t, b, nil)
 	tests := []struct{ verb, path, contentType, body string }{
 		{"GET", "/v1/books/b", "application/json", `{"name":"n","author":{"given":"G"}}`},
 		{"GET", "/v1/titles/b", "application/json", `"The \"T\""`},
+		{"GET", "/v1/given/b", "application/json", `"G"`},
+		{"GET", "/v1/covers/b", "image/png", "<b>"},
 		{"GET", "/v1/shelves/s/books/b:read", "text/html", "<b>"},
 	}
 	for _, tt := range tests {

@@ -226,8 +226,8 @@ func (b *apiBuilder) body(r *route) object {
 func (b *apiBuilder) response(r *route) object {
 	var schema any
 	out := r.method.Desc.Output()
-	if r.responseBody != "" {
-		schema = b.schemas.field(out.Fields().ByNumber(r.responseNumber), toolschema.Output)
+	if r.responseField != nil {
+		schema = b.schemas.field(r.responseField, toolschema.Output)
 	} else {
 		schema = b.schemas.message(out, toolschema.Output)
 	}

@@ -64,10 +64,6 @@ func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, erro
 		return dst, err
 	}
 	switch {
-	case len(r.bodyOuter) > 0:
-		owner := r.method.Backend.Codecs.Message(r.bodyField.ContainingMessage())
-		field, err := owner.AppendFieldWire(nil, string(r.bodyField.Name()), body, transcode.ReadOptions{})
-		return append(dst, within(r.bodyOuter, field)...), err
 	case r.bodyField != nil:
 		return r.method.Request().AppendFieldWire(dst, r.body, body, transcode.ReadOptions{})
 	}

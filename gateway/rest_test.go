@@ -38,6 +38,7 @@ func TestRequestMapping(t *testing.T) {
 		{"nested query", "GET", shelf + "?filter.words=a&filter.words=b&filter.color=RED&filter.since=2026-01-02T03:04:05Z&filter.lent=true&filter.author.given=G", "", "ListBooks",
 			`{"parent":"shelves/s1","filter":{"words":["a","b"],"color":"RED","since":"2026-01-02T03:04:05Z","lent":true,"author":{"given":"G"}}}`},
 		{"enum number, repeated scalars, bytes", "GET", "/v1/sink?color=2&numbers=1&numbers=2&data=aGk=&wait=3s", "", "Sort", `{"color":"GREEN","numbers":[1,2],"data":"aGk=","wait":"3s"}`},
+		{"body field in another", "POST", "/v1/sink:given", `"G"`, "Sort", `{"inner":{"given":"G"}}`},
 		{"without a rule", "POST", library + "Plain", `{"name":"n"}`, "Plain", `{"name":"n"}`},
 		{"without a rule, no body", "POST", library + "Plain", "", "Plain", `{}`},
 		{"with a rule, as RPC", "POST", library + "GetBook", `{"name":"n"}`, "GetBook", `{"name":"n"}`},

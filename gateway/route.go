@@ -30,14 +30,15 @@ type route struct {
 	pattern  runtime.Pattern
 	params   []pathParam // of template.vars
 
-	body           string
-	bodyOuter      []protowire.Number           // the message fields around bodyField, outermost first
-	bodyField      protoreflect.FieldDescriptor // nil unless body names a field
-	rawBody        bool                         // the body is a google.api.HttpBody
-	responseBody   string
-	rawResponse    bool                         // the reply is a google.api.HttpBody
-	responseNumber protowire.Number             // of the field that is the reply; 0 is the message
-	updateMask     protoreflect.FieldDescriptor // filled from a PATCH body; nil if there is nothing to fill
+	body          string
+	bodyOuter     []protowire.Number           // the message fields around bodyField, outermost first
+	bodyField     protoreflect.FieldDescriptor // nil unless body names a field
+	rawBody       bool                         // the body is a google.api.HttpBody
+	responseBody  string
+	responseField protoreflect.FieldDescriptor // nil unless the reply is a field
+	responsePath  []protowire.Number           // of responseField, outermost first
+	rawResponse   bool                         // the reply is a google.api.HttpBody
+	updateMask    protoreflect.FieldDescriptor // filled from a PATCH body; nil if there is nothing to fill
 }
 
 // pathParam is what a template's variable sets.
@@ -79,9 +80,11 @@ func (r *route) compileBodies() error {
 	case wholeBody:
 		r.rawBody = isHTTPBody(in)
 	default:
-		if err := r.compileBody(in); err != nil {
-			return err
+		path, field, err := fieldAt(in, r.body)
+		if err != nil {
+			return fmt.Errorf("body %q: %w", r.body, err)
 		}
+		r.bodyOuter, r.bodyField = path[:len(path)-1], field
 		r.rawBody = !r.bodyField.IsList() && !r.bodyField.IsMap() && isHTTPBody(r.bodyField.Message())
 		r.updateMask = updateMask(r.verb, in, r.bodyField)
 	}
@@ -90,34 +93,30 @@ func (r *route) compileBodies() error {
 		r.responseBody = ""
 	}
 	if r.responseBody != "" {
-		fd := fieldNamed(out, r.responseBody)
-		if fd == nil {
-			return fmt.Errorf("response_body %q: %s has no such field", r.responseBody, out.FullName())
+		path, fd, err := fieldAt(out, r.responseBody)
+		if err != nil {
+			return fmt.Errorf("response_body %q: %w", r.responseBody, err)
 		}
-		r.responseBody, r.responseNumber = string(fd.Name()), fd.Number()
+		r.responsePath, r.responseField = path, fd
 		r.rawResponse = !fd.IsList() && !fd.IsMap() && isHTTPBody(fd.Message())
 	}
 	return nil
 }
 
-// compileBody finds the field that is the body. A dotted path is not in google/api/http.proto, but grpc-gateway takes it.
-func (r *route) compileBody(in protoreflect.MessageDescriptor) error {
-	md := in
-	var path []string
-	for name := range strings.SplitSeq(r.body, ".") {
-		if r.bodyField != nil {
-			if md = r.bodyField.Message(); md == nil || r.bodyField.IsList() || r.bodyField.IsMap() {
-				return fmt.Errorf("body %q: field %q is not a message", r.body, r.bodyField.Name())
+// fieldAt finds the field that a body is. A dotted path is not in google/api/http.proto, but grpc-gateway takes it.
+func fieldAt(md protoreflect.MessageDescriptor, path string) (numbers []protowire.Number, fd protoreflect.FieldDescriptor, _ error) {
+	for name := range strings.SplitSeq(path, ".") {
+		if fd != nil {
+			if md = fd.Message(); md == nil || fd.IsList() || fd.IsMap() || fd.Kind() == protoreflect.GroupKind {
+				return nil, nil, fmt.Errorf("field %q is not a message", fd.Name())
 			}
-			r.bodyOuter = append(r.bodyOuter, r.bodyField.Number())
 		}
-		if r.bodyField = fieldNamed(md, name); r.bodyField == nil {
-			return fmt.Errorf("body %q: %s has no field %q", r.body, md.FullName(), name)
+		if fd = fieldNamed(md, name); fd == nil {
+			return nil, nil, fmt.Errorf("%s has no field %q", md.FullName(), name)
 		}
-		path = append(path, string(r.bodyField.Name()))
+		numbers = append(numbers, fd.Number())
 	}
-	r.body = strings.Join(path, ".")
-	return nil
+	return numbers, fd, nil
 }
 
 // rpc is the route that every method has: POST /package.Service/Method.
