@@ -26,6 +26,7 @@ var layers = map[string]int{
 	"internal/identity":        2,
 	"internal/catalog":         3,
 	"internal/call":            4,
+	"internal/verify":          4,
 	"interceptors":             5,
 	"internal/backend":         5,
 	"internal/task":            5,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -63,26 +62,35 @@ type checkReport struct {
 
 func check(cmd *cobra.Command, f *sourceFlags, files []string) (checkReport, error) {
 	none := checkReport{Report: catalog.Report{Findings: []catalog.Finding{}}}
-	for i, file := range files {
-		// Each file is a contract of its own, whatever else is checked with it.
-		f.descriptors = append(f.descriptors, fmt.Sprintf("%s=%s", uniqueName(file, files[:i]), file))
-	}
-	if len(f.descriptors) == 0 && len(f.backends) == 0 && f.config == "" {
-		return none, errors.New("nothing to check: name a descriptor file, or a server with --backend")
-	}
-	m, err := openMesh(cmd.Context(), f, 15*time.Second)
+	m, err := openSources(cmd, f, files)
 	if err != nil {
 		return none, err
 	}
 	defer m.Close()
 	s := m.Catalog().Snapshot()
-	report := checkReport{Report: catalog.Check(s, schemaProblems)}
+	return checkReport{Report: catalog.Check(s, schemaProblems)}, unreadable(s)
+}
+
+// openSources opens a mesh of descriptor files and what the flags name, as openMesh does, and refuses to stand before nothing.
+func openSources(cmd *cobra.Command, f *sourceFlags, files []string) (*mesh.Mesh, error) {
+	for i, file := range files {
+		// Each file is a contract of its own, whatever else is read with it.
+		f.descriptors = append(f.descriptors, fmt.Sprintf("%s=%s", uniqueName(file, files[:i]), file))
+	}
+	if len(f.descriptors) == 0 && len(f.backends) == 0 && f.config == "" {
+		return nil, fmt.Errorf("nothing to %s: name a descriptor file, or a server with --backend", cmd.Name())
+	}
+	return openMesh(cmd.Context(), f, 15*time.Second)
+}
+
+// unreadable returns an error if some backend's contract could not be read.
+func unreadable(s *catalog.Snapshot) error {
 	for _, b := range s.Backends() {
 		if b.Files == nil {
-			return report, fmt.Errorf("backend %q could not be read: see the findings", b.Name)
+			return fmt.Errorf("backend %q could not be read: see the findings", b.Name)
 		}
 	}
-	return report, nil
+	return nil
 }
 
 // uniqueName names a file's backend after the file; earlier files of the same name push it on.

@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string) int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(serveCommand(), mcpCommand(), toolsCommand(), checkCommand(), versionCommand())
+	root.AddCommand(serveCommand(), mcpCommand(), toolsCommand(), checkCommand(), verifyCommand(), versionCommand())
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var code exitCode
