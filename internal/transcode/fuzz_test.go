@@ -80,6 +80,7 @@ func FuzzWireToJSON(f *testing.F) {
 			t.Fatalf("AppendJSON(%x) = %q, which is no JSON", wire, got)
 		}
 		agree(t, x.set, x.md, wire, o)
+		agreeStream(t, m, wire, o, 1+int(options))
 		if err != nil || got[0] != '{' || x.md.FullName() == "google.protobuf.Any" {
 			return
 		}
@@ -88,6 +89,7 @@ func FuzzWireToJSON(f *testing.F) {
 		if err != nil || !json.Valid(short) || len(short) > max(2, bounded.MaxBytes) {
 			t.Fatalf("AppendJSON(%x, %+v) = %s, %v", wire, bounded, short, err)
 		}
+		agreeStream(t, m, wire, bounded, 1+int(options))
 	})
 }
 

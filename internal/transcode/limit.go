@@ -49,7 +49,7 @@ func (l *limits) reset(o WriteOptions, start int) {
 	l.open, l.full, l.more, l.places = 0, false, 0, l.places[:0]
 	if o.MaxBytes > 0 {
 		l.hard = start + o.MaxBytes
-		l.soft = l.hard - min(o.MaxBytes/8, 1024)
+		l.soft = start + softBytes(o.MaxBytes)
 	}
 	if o.MaxItems > 0 {
 		l.maxItems = o.MaxItems
@@ -58,6 +58,9 @@ func (l *limits) reset(o WriteOptions, start int) {
 		l.maxDepth = o.MaxDepth
 	}
 }
+
+// softBytes is at which length of a text bounded to most bytes lists and maps stop.
+func softBytes(most int) int { return most - min(most/8, 1024) }
 
 func (l *limits) state() limitState { return limitState{l.open, len(l.places), l.more, l.full} }
 
@@ -149,7 +152,11 @@ func (w *writer) item(out []byte, f *field, v value, t *tally, depth int) ([]byt
 			out = append(out, ',')
 		}
 		t.n++
-		return w.value(out, f, v, depth)
+		out, ok := w.value(out, f, v, depth)
+		if ok && len(out) >= w.at {
+			return w.pass(out)
+		}
+		return out, ok
 	}
 	if !w.admit(t) {
 		return out, true
@@ -166,7 +173,10 @@ func (w *writer) item(out []byte, f *field, v value, t *tally, depth int) ([]byt
 	if len(w.places) > places {
 		w.nest(places, index(t.n))
 	}
-	return w.weigh(out, t, mark, places), true
+	if out = w.weigh(out, t, mark, places); len(out) >= w.at {
+		return w.pass(out)
+	}
+	return out, true
 }
 
 // finish notes what a list or map lacks.

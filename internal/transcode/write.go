@@ -23,6 +23,7 @@ type writer struct {
 	entries []entry
 	picks   []pick
 	limits
+	stream
 }
 
 var writers = sync.Pool{New: func() any { return new(writer) }}
@@ -31,11 +32,12 @@ func (m *Message) writer(wire []byte, o WriteOptions, dst []byte) *writer {
 	w := writers.Get().(*writer)
 	w.in, w.o, w.set, w.careful, w.rare, w.fault = wire, o, m.set, false, 0, 0
 	w.limits.reset(o, len(dst))
+	w.stream.reset()
 	return w
 }
 
 func (w *writer) release() {
-	w.in, w.o, w.set, w.problem = nil, WriteOptions{}, nil, ""
+	w.in, w.o, w.set, w.problem, w.stream = nil, WriteOptions{}, nil, "", stream{}
 	clear(w.path)
 	clear(w.places)
 	w.path, w.recs, w.entries, w.picks, w.places = w.path[:0], w.recs[:0], w.entries[:0], w.picks[:0], w.places[:0]
@@ -160,12 +162,12 @@ func (w *writer) message(out []byte, p *plan, pos, end, depth int) ([]byte, bool
 	if w.careful || p.known != plain {
 		return w.spans(out, p, value{start: pos, end: end}, depth)
 	}
-	mark, recs, entries, before := len(out), len(w.recs), len(w.entries), w.limits.state()
+	mark, gone, recs, entries, before := len(out), w.gone, len(w.recs), len(w.entries), w.limits.state()
 	out, ok := w.fast(out, p, pos, end, depth)
 	if ok || w.fault != faultRare {
 		return out, ok
 	}
-	if w.rare++; w.rare > 4 {
+	if w.rare++; w.rare > 4 || w.gone != gone {
 		return out, w.fail(faultRestart)
 	}
 	w.fault, w.path, w.recs, w.entries = 0, w.path[:0], w.recs[:recs], w.entries[:entries]
@@ -194,7 +196,7 @@ func (w *writer) fast(out []byte, p *plan, pos, end, depth int) (_ []byte, ok bo
 		return out, w.noMessageSet(p)
 	}
 	if w.limited && w.tooDeep() {
-		return w.elide(out, "{}", end > pos), true
+		return w.spans(out, p, value{start: pos, end: end}, depth) // knows what is missing
 	}
 	in := w.in
 	out = append(out, '{')
@@ -273,7 +275,10 @@ func (w *writer) fastField(out []byte, f *field, typ protowire.Type, pos, end, f
 	case w.limited:
 		out, kept = w.settle(out, f, mark, places)
 	}
-	return out, pos, kept, true
+	if len(out) >= w.at {
+		out, ok = w.pass(out)
+	}
+	return out, pos, kept, ok
 }
 
 func (w *writer) noMessageSet(p *plan) bool {

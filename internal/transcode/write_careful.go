@@ -162,6 +162,11 @@ func (w *writer) merged(out []byte, p *plan, from, n, depth int) (_ []byte, ok b
 				continue
 			}
 		}
+		if len(out) >= w.at {
+			if out, ok = w.pass(out); !ok {
+				return out, false
+			}
+		}
 		first = 0
 	}
 	w.recs = w.recs[:base]

@@ -230,7 +230,9 @@ func (w *writer) any(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 		out = base64.StdEncoding.AppendEncode(append(out, `,"value":"`...), w.in[content.start:content.end])
 		return append(out, `"}`...), true
 	}
-	inner := m.plan()
+	inner, at := m.plan(), w.at
+	w.at = math.MaxInt // the text so far may still change
+	defer func() { w.at = at }()
 	if inner.known != plain && inner.known != knownEmpty {
 		w.open++
 		out, ok = w.message(append(out, `,"value":`...), inner, content.start, content.end, depth-1)

@@ -198,12 +198,17 @@ func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, k
 		}
 		if !w.limited {
 			t.n++
-			continue
+		} else {
+			if len(w.places) > places {
+				w.nest(places, w.keyPath(f, e.key))
+			}
+			out = w.weigh(out, &t, mark, places)
 		}
-		if len(w.places) > places {
-			w.nest(places, w.keyPath(f, e.key))
+		if len(out) >= w.at {
+			if out, ok = w.pass(out); !ok {
+				return out, false, false
+			}
 		}
-		out = w.weigh(out, &t, mark, places)
 	}
 	w.open--
 	w.finish(&t)
