@@ -178,6 +178,9 @@ func (w *writer) canonicalMap(out []byte, f *field, base, n, depth int) (_ []byt
 	top := len(w.entries)
 	for i := entries; i < top; i++ {
 		e := w.entries[i]
+		if f.mapKey.utf8 && !utf8.Valid(w.in[e.key.start:e.key.end]) {
+			return out, w.fail(faultUTF8)
+		}
 		out = append(append(out, f.tag...), 0)
 		at := len(out) - 1
 		out = w.canonicalKey(append(out, f.mapKey.tag...), f.mapKey, e.key)

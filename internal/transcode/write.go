@@ -26,20 +26,22 @@ type writer struct {
 	stream
 }
 
-var writers = sync.Pool{New: func() any { return new(writer) }}
+var writers = sync.Pool{New: func() any { return &writer{stream: notStreaming} }}
 
 func (m *Message) writer(wire []byte, o WriteOptions, dst []byte) *writer {
 	w := writers.Get().(*writer)
 	w.in, w.o, w.set, w.careful, w.rare, w.fault = wire, o, m.set, false, 0, 0
 	w.limits.reset(o, len(dst))
-	w.stream.reset()
 	return w
 }
 
 func (w *writer) release() {
-	w.in, w.o, w.set, w.problem, w.stream = nil, WriteOptions{}, nil, "", stream{}
-	clear(w.path)
-	clear(w.places)
+	w.in, w.set, w.o.Cut = nil, nil, nil
+	if len(w.path) > 0 || len(w.places) > 0 {
+		clear(w.path)
+		clear(w.places)
+		w.problem = ""
+	}
 	w.path, w.recs, w.entries, w.picks, w.places = w.path[:0], w.recs[:0], w.entries[:0], w.picks[:0], w.places[:0]
 	const keep = 1 << 14
 	if cap(w.recs) > keep || cap(w.entries) > keep {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -43,7 +42,7 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 	return out, pos, kept, ok
 }
 
-// entry reads one map entry.
+// entry reads one map entry. Whether a key is UTF-8 is seen when it is written.
 func (w *writer) entry(f *field, v value) bool {
 	e := entry{seq: int32(len(w.entries))}
 	if f.mapVal.kind == protoreflect.EnumKind {
@@ -51,9 +50,11 @@ func (w *writer) entry(f *field, v value) bool {
 	}
 	hasVal := false
 	for pos := v.start; pos < v.end; {
-		num, typ, next := tagAt(w.in, pos, v.end)
-		if next < 0 {
-			return w.fail(faultMalformed)
+		num, typ, next := uint64(w.in[pos]>>3), protowire.Type(w.in[pos]&7), pos+1
+		if w.in[pos] >= 0x80 || num == 0 {
+			if num, typ, next = tagAt(w.in, pos, v.end); next < 0 {
+				return w.fail(faultMalformed)
+			}
 		}
 		one, after := valueAt(w.in, next, v.end, num, typ)
 		if after < 0 {
@@ -63,9 +64,6 @@ func (w *writer) entry(f *field, v value) bool {
 		switch {
 		case num == 1 && typ == f.mapKey.wire:
 			e.key = keyValue(f.mapKey.kind, one)
-			if f.mapKey.utf8 && !utf8.Valid(w.in[one.start:one.end]) {
-				return w.fail(faultUTF8)
-			}
 		case num == 2 && typ == f.mapVal.wire:
 			if hasVal {
 				if ft := w.second(f.mapVal, &e, one); ft != 0 {

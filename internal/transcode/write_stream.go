@@ -18,7 +18,8 @@ type stream struct {
 	err  error // of to
 }
 
-func (s *stream) reset() { *s = stream{at: math.MaxInt, most: math.MaxInt} }
+// notStreaming is how a writer stands in the pool.
+var notStreaming = stream{at: math.MaxInt, most: math.MaxInt}
 
 var pieces = sync.Pool{New: func() any { return new([]byte) }}
 
@@ -41,7 +42,10 @@ func (m *Message) writeJSON(to io.Writer, buf, wire []byte, o WriteOptions, piec
 	whole := o
 	o.MaxBytes = 0
 	w := m.writer(wire, o, nil)
-	defer w.release()
+	defer func() {
+		w.stream = notStreaming
+		w.release()
+	}()
 	p := m.plan()
 	w.at = piece
 	if whole.MaxBytes > 0 {
