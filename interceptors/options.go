@@ -17,7 +17,7 @@ type Options struct {
 	// Meter counts and times calls. Nil: no metrics.
 	Meter metric.MeterProvider
 
-	// Timeout is the deadline of a unary call that brings none, unless the method says otherwise. Default 30 seconds.
+	// Timeout is the deadline of a unary call that brings none, unless the method says otherwise. Default 60 seconds.
 	Timeout time.Duration
 	// MaxTimeout caps the deadline of any unary call, unless the method says otherwise. Default 10 minutes.
 	MaxTimeout time.Duration
@@ -36,7 +36,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
+		o.Timeout = time.Minute
 	}
 	if o.MaxTimeout == 0 {
 		o.MaxTimeout = 10 * time.Minute

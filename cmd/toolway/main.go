@@ -14,6 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
@@ -32,7 +33,9 @@ func run(ctx context.Context, args []string) int {
 		Long:          "Toolway stands before gRPC servers and serves their methods to gRPC clients, AI agents (MCP) and browsers (REST and SSE).\nEverything is derived from descriptors; no code per service is needed.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       currentVersion(),
 	}
+	root.SetFlagErrorFunc(explainFlag)
 	root.AddCommand(serveCommand(), mcpCommand(), toolsCommand(), checkCommand(), verifyCommand(), versionCommand())
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
