@@ -3,6 +3,7 @@ package live_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -211,7 +212,12 @@ func newWatcher(ctx context.Context, t *testing.T, mesh *run.Mesh) *watcher {
 		})
 		return err
 	})
-	t.Cleanup(func() { stop(); <-ended })
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the listen stream ended with %v before its caller left", err)
+		}
+	})
 	select {
 	case <-acknowledged:
 	case err := <-ended:

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -321,7 +322,9 @@ func httpServer(t *testing.T) string {
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Close()
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	return l.Addr().String()
 }

@@ -215,7 +215,9 @@ func etcdRESTWatch(t *testing.T, mesh *run.Mesh, c *clientv3.Client) {
 	}()
 	defer func() {
 		w.Close()
-		<-written
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
 	}()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

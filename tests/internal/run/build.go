@@ -46,36 +46,38 @@ func Descriptors(name string) (string, error) {
 }
 
 // Toolway builds the binary, with the race detector if the tests have it, and returns its path.
-func Toolway() (string, error) { return build("toolway", "..", "./cmd/toolway", Race) }
+func Toolway() (string, error) {
+	if Race {
+		return build("toolway-race", "..", "./cmd/toolway", "-race")
+	}
+	return Plain()
+}
 
 // Plain builds the binary without the race detector, for work that is long and has one goroutine.
-func Plain() (string, error) { return build("toolway", "..", "./cmd/toolway", false) }
+func Plain() (string, error) { return build("toolway", "..", "./cmd/toolway") }
 
 // Backend builds tests/backends/NAME and returns the path of the binary.
-func Backend(name string) (string, error) { return build(name, ".", "./backends/"+name, false) }
+func Backend(name string) (string, error) { return build(name, ".", "./backends/"+name) }
 
 // Service builds the command of one of our own services, which are in a module of their own, and returns the path of the binary.
 func Service(name string) (string, error) {
-	return build("service-"+name, "../services", "./"+name+"/cmd", false)
+	return build("service-"+name, "../services", "./"+name+"/cmd")
 }
 
 // Package builds a main package that go.mod pins and returns the path of the binary.
-func Package(name, path string) (string, error) { return build(name, ".", path, false) }
+func Package(name, path string) (string, error) { return build(name, ".", path) }
 
 // build builds below the tests module's .bin. Test packages run as processes side by side, so a lock file keeps one go build at a time;
 // go build does nothing if the binary is up to date.
-func build(name, dir, pkg string, race bool) (string, error) {
-	if race {
-		name += "-race"
-	}
-	once, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) { return buildNow(name, dir, pkg, race) }))
+func build(name, dir, pkg string, flags ...string) (string, error) {
+	once, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) { return buildNow(name, dir, pkg, flags) }))
 	return once.(func() (string, error))()
 }
 
 // builds holds a function for each name, so that one test process builds each binary once.
 var builds sync.Map
 
-func buildNow(name, dir, pkg string, race bool) (string, error) {
+func buildNow(name, dir, pkg string, flags []string) (string, error) {
 	module, err := Module()
 	if err != nil {
 		return "", err
@@ -92,12 +94,8 @@ func buildNow(name, dir, pkg string, race bool) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	args := []string{"build", "-o"}
 	out := filepath.Join(bin, name)
-	args = append(args, out)
-	if race {
-		args = append(args, "-race")
-	}
+	args := append([]string{"build", "-o", out}, flags...)
 	cmd := exec.CommandContext(context.Background(), "go", append(args, pkg)...)
 	cmd.Dir = filepath.Join(module, dir)
 	if b, err := cmd.CombinedOutput(); err != nil {
