@@ -217,7 +217,7 @@ func keep(vs []value, s map[string]any) []value {
 	if p, ok := s["pattern"].(string); ok {
 		re, _ = regexp.Compile(p) // one that Go cannot read was told by compile
 	}
-	return slices.DeleteFunc(vs, func(v value) bool {
+	return slices.DeleteFunc(slices.Clone(vs), func(v value) bool {
 		if slices.Contains(not, v.leaf) {
 			return true
 		}

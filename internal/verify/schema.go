@@ -215,9 +215,12 @@ func (t *tree) union(l []any) (*node, error) {
 }
 
 func (t *tree) object(n *node, s map[string]any, desc string) error {
-	if free := freeObject(desc, t.types); free != nil {
-		n.leaves = free
-		return nil
+	props, _ := s["properties"].(map[string]any)
+	if _, isAny := props["@type"]; len(props) == 0 || len(props) == 1 && isAny {
+		if free := freeObject(desc, t.types); free != nil {
+			n.leaves = free
+			return nil
+		}
 	}
 	n.kind = object
 	n.low, n.high = intOf(s, "minProperties", 0), intOf(s, "maxProperties", -1)
@@ -225,7 +228,6 @@ func (t *tree) object(n *node, s map[string]any, desc string) error {
 	for _, name := range stringsOf(s["required"]) {
 		n.required[name] = true
 	}
-	props, _ := s["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(props)) {
 		p, ok := props[name].(map[string]any)
 		if !ok {
