@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -42,7 +43,7 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 	return out, pos, kept, ok
 }
 
-// entry reads one map entry. Whether a key is UTF-8 is seen when it is written.
+// entry reads one map entry. Whether the key is UTF-8 is seen when it is written; here only of one that another overrides.
 func (w *writer) entry(f *field, v value) bool {
 	e := entry{seq: int32(len(w.entries))}
 	if f.mapVal.kind == protoreflect.EnumKind {
@@ -63,6 +64,9 @@ func (w *writer) entry(f *field, v value) bool {
 		pos = after
 		switch {
 		case num == 1 && typ == f.mapKey.wire:
+			if f.mapKey.utf8 && !utf8.Valid(w.in[e.key.start:e.key.end]) {
+				return w.fail(faultUTF8)
+			}
 			e.key = keyValue(f.mapKey.kind, one)
 		case num == 2 && typ == f.mapVal.wire:
 			if hasVal {

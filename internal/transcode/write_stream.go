@@ -21,19 +21,24 @@ type stream struct {
 // notStreaming is how a writer stands in the pool.
 var notStreaming = stream{at: math.MaxInt, most: math.MaxInt}
 
-var pieces = sync.Pool{New: func() any { return new([]byte) }}
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// giveBack puts a buffer from the pool back, now with the array of b, unless that has grown large.
+func giveBack(buf *[]byte, b []byte) {
+	if cap(b) <= 4*pieceBytes {
+		*buf = b
+	}
+	buffers.Put(buf)
+}
 
 // WriteJSON writes the text that AppendJSON makes, in pieces of about 32 KiB, and holds no more of it than a piece and the longest single
 // value in it. A text longer than a piece is made twice: first to see that the message is sound, so that to gets nothing of one that is
 // not. Held whole are what a google.protobuf.Any contains, and a text that MaxBytes cuts. An error is an *Error, or that of to, which may
 // have got a part then.
 func (m *Message) WriteJSON(to io.Writer, wire []byte, o WriteOptions) error {
-	buf := pieces.Get().(*[]byte)
+	buf := buffers.Get().(*[]byte)
 	out, err := m.writeJSON(to, (*buf)[:0], wire, o, pieceBytes)
-	if cap(out) <= 4*pieceBytes {
-		*buf = out
-		pieces.Put(buf)
-	}
+	giveBack(buf, out)
 	return err
 }
 
