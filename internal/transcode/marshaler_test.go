@@ -154,7 +154,7 @@ func TestMarshalerDynamic(t *testing.T) {
 type titled struct{ *typepb.Type }
 
 // XXX_ResponseBody is what generated code calls it.
-func (t titled) XXX_ResponseBody() any { return t.GetFields() } //nolint:staticcheck // the name is grpc-gateway's
+func (t titled) XXX_ResponseBody() any { return t.GetFields() }
 
 // TestMarshalerInMux serves handlers of the shape that protoc-gen-grpc-gateway generates.
 func TestMarshalerInMux(t *testing.T) {
