@@ -151,9 +151,9 @@ func bound(s map[string]any, keys ...string) (float64, bool) {
 func stringLeaves(s map[string]any, desc string) (out []value) {
 	format, _ := s["format"].(string)
 	pattern, _ := s["pattern"].(string)
-	all := func(texts []string, make func(string) value) []value {
+	all := func(texts []string, leaf func(string) value) []value {
 		for _, t := range texts {
-			out = append(out, make(quoted(t)))
+			out = append(out, leaf(quoted(t)))
 		}
 		return out
 	}

@@ -67,12 +67,12 @@ func (v *subject) back(wire []byte, schemas outputs) {
 			fail("result-unwritable", "", bytesInHex, "a result cannot be written: %v", err)
 			return
 		}
+		parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(v.result(doc)))
+		if err != nil {
+			fail("result-unwritable", "", string(doc), "a result is written as what is no JSON: %v", err)
+			return
+		}
 		for _, s := range schemas {
-			parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(v.result(doc)))
-			if err != nil {
-				fail("result-unwritable", "", string(doc), "a result is written as what is no JSON: %v", err)
-				return
-			}
 			if err := s.schema.Validate(parsed); err != nil {
 				fail("result-refused", s.at, string(doc), "the schema refuses a result: %s", oneLine(err))
 			}

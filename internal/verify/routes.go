@@ -112,7 +112,7 @@ func textOf(fd protoreflect.FieldDescriptor, pattern string) (text, why string) 
 		}
 	}
 	text = strings.Join(segments, "/")
-	want := ""
+	var want string
 	switch kind := kindOf(fd); kind {
 	case protoreflect.StringKind:
 		return text, ""

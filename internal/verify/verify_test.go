@@ -265,7 +265,9 @@ func TestBrokenMethod(t *testing.T) {
 		{"route-field-missing", func(m *catalog.Method) {
 			m.Bindings = []catalog.Binding{{Verb: "GET", Template: "/v1", ResponseBody: "thing"}}
 		}},
-		{"route-field-unfit", func(m *catalog.Method) { m.Bindings = []catalog.Binding{{Verb: "GET", Template: "/v1/{count=things/*}"}} }},
+		{"route-field-unfit", func(m *catalog.Method) {
+			m.Bindings = []catalog.Binding{{Verb: "GET", Template: "/v1/{count=things/*}"}}
+		}},
 	} {
 		s := snapshot(t, small)
 		c.change(s.Tools()[0])
@@ -321,7 +323,9 @@ func TestCorpus(t *testing.T) {
 // TestGolden pins the JSON form and the text of a report.
 func TestGolden(t *testing.T) {
 	o := verify.Options{Seed: 7, Parallel: 1}.WithCodec(func(m *transcode.Message) verify.Codec {
-		return faulty{Message: m, doc: func(b []byte) ([]byte, error) { return bytes.ReplaceAll(b, []byte("9007199254740993"), []byte("9007199254740992")), nil }}
+		return faulty{Message: m, doc: func(b []byte) ([]byte, error) {
+			return bytes.ReplaceAll(b, []byte("9007199254740993"), []byte("9007199254740992")), nil
+		}}
 	})
 	r := run(t, snapshot(t, small), o)
 	doc, err := json.MarshalIndent(r, "", "  ")
