@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,9 @@ type Config struct {
 	CacheTTL time.Duration
 	// DrainTimeout bounds how long ServeStdio waits for calls in flight once its input has ended. Default 5 seconds.
 	DrainTimeout time.Duration
+
+	// sdkOnly turns the fast path off, so that tests can compare both.
+	sdkOnly bool
 }
 
 func (c *Config) setDefaults() {
@@ -119,9 +123,16 @@ type Adapter struct {
 	http    http.Handler
 	listed  atomic.Pointer[listing]
 	changes changes
+	// introduction is the _meta of each result of 2026-07-28, discovery the result of server/discover.
+	introduction, discovery []byte
 	// drained ends streams that carry no call.
 	drained context.Context
 	drain   context.CancelFunc
+
+	// stdioCalls are those of the fast path; the SDK knows its own.
+	stdioCalls sync.WaitGroup
+	closingMu  sync.Mutex
+	closing    bool
 }
 
 // New returns the door for conf. It panics if Catalog or Handler is missing.
@@ -134,6 +145,9 @@ func New(conf Config) *Adapter {
 	a.drained, a.drain = context.WithCancel(context.Background())
 	a.changes.adapter = a
 	a.server = a.newServer()
+	if err := a.introduce(); err != nil { // it has nothing in it that cannot be encoded
+		panic("mcpadapter: " + err.Error())
+	}
 	a.http = newEndpoint(a)
 	return a
 }
@@ -149,6 +163,10 @@ func (a *Adapter) Drain() { a.drain() }
 // Close drains and ends all sessions, those of ServeStdio included, when their calls have ended. It is for when no more requests come in.
 func (a *Adapter) Close() error {
 	a.drain()
+	a.closingMu.Lock()
+	a.closing = true
+	a.closingMu.Unlock()
+	a.stdioCalls.Wait()
 	var errs []error
 	for s := range a.server.Sessions() {
 		errs = append(errs, s.Close())
@@ -163,19 +181,29 @@ func (a *Adapter) untilDrained(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel() }
 }
 
+// implementation is how the server introduces itself.
+func (a *Adapter) implementation() *mcp.Implementation {
+	return &mcp.Implementation{Name: a.conf.Name, Version: a.conf.Version}
+}
+
+// capabilities are what the server offers. Empty prompts and resources answer their list methods with an empty list, which some clients
+// ask for unconditionally.
+func capabilities() *mcp.ServerCapabilities {
+	return &mcp.ServerCapabilities{
+		Tools:     &mcp.ToolCapabilities{ListChanged: true},
+		Prompts:   &mcp.PromptCapabilities{},
+		Resources: &mcp.ResourceCapabilities{},
+	}
+}
+
 // newServer returns the SDK server behind both transports. tools/list and tools/call are answered by middleware, not by the SDK's
 // registry: it would encode each tool's schema again at every call.
 func (a *Adapter) newServer() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: a.conf.Name, Version: a.conf.Version}, &mcp.ServerOptions{
+	s := mcp.NewServer(a.implementation(), &mcp.ServerOptions{
 		Instructions:              a.conf.Instructions,
 		Logger:                    slog.New(quiet{a.conf.Logger.Handler()}),
 		SupportedProtocolVersions: versions,
-		// Empty prompts and resources answer their list methods with an empty list, which some clients ask for unconditionally.
-		Capabilities: &mcp.ServerCapabilities{
-			Tools:     &mcp.ToolCapabilities{ListChanged: true},
-			Prompts:   &mcp.PromptCapabilities{},
-			Resources: &mcp.ResourceCapabilities{},
-		},
+		Capabilities:              capabilities(),
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
 			c.TTLMs, c.CacheScope = int(a.conf.CacheTTL.Milliseconds()), "private"
 		},

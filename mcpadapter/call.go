@@ -22,9 +22,12 @@ type toolCall struct {
 	name string
 	// arguments are the bytes that the client sent: no number in them has been through a float.
 	arguments json.RawMessage
-	meta      map[string]any
+	meta      crossing
 	header    http.Header
 	protocol  string
+	// buffer, if not nil, is what the JSON of the reply is written to; it holds the grown one afterwards. The result is valid only until
+	// it is used again.
+	buffer *[]byte
 	// notify sends one progress notification; nil if the client asked for none.
 	notify func(progress float64, message string)
 }
@@ -54,6 +57,10 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	k := &keeper{method: m, maxBytes: a.conf.MaxResultBytes, progress: p, options: a.conf.JSON}
 	if m.Kind().Server {
 		k.maxBytes, k.maxItems = a.conf.MaxStreamBytes, a.conf.MaxStreamItems
+	}
+	if t.buffer != nil {
+		k.json = (*t.buffer)[:0]
+		defer func() { *t.buffer = k.json }()
 	}
 	err = a.conf.Handler(call.NewStream(ctx, c, requests, k.keep, nil))
 	p.stop()

@@ -103,8 +103,8 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has no connection
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)))
-	if err != nil {
+	s := scratches.Get().(*scratch)
+	if err := readBody(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)), r.ContentLength, s); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			refuse(w, http.StatusRequestEntityTooLarge, nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
@@ -114,12 +114,17 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = rc.SetReadDeadline(time.Time{})
+	if e.quick(w, r, rc, s) {
+		s.free()
+		return
+	}
+	body := s.body // the SDK may keep it
 	msg, rpcErr := parseEnvelope(body)
 	if rpcErr != nil {
 		refuse(w, http.StatusBadRequest, msg.id, rpcErr)
 		return
 	}
-	form, ok := answerForm(r.Header, msg)
+	form, ok := answerForm(r.Header, msg.method)
 	if !ok {
 		refuse(w, http.StatusNotAcceptable, msg.id, rpcError(jsonrpc.CodeInvalidRequest, "nothing that Accept names fits: send Accept: application/json, text/event-stream"))
 		return
@@ -137,6 +142,9 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	reply := newReply(w, msg.id, form)
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/json, text/event-stream")
+	if name := r.Header.Get(nameHeader); name != "" {
+		r.Header.Set(nameHeader, plainName(name)) // the SDK would compare the base64
+	}
 	if msg.method == "initialize" && msg.isRequest() && version < version20260728 {
 		msg.params = withInitializeVersion(msg.params)
 		body = msg.encode(msg.id)
@@ -192,15 +200,15 @@ func (e *endpoint) serve(h http.Handler, reply *reply, r *http.Request) {
 	h.ServeHTTP(reply, r)
 }
 
-// answerForm says in which form the answer to msg goes out: JSON unless only a stream can carry it, or Accept has no JSON.
-func answerForm(h http.Header, msg envelope) (form, bool) {
+// answerForm says in which form the answer to a method goes out: JSON unless only a stream can carry it, or Accept has no JSON.
+func answerForm(h http.Header, method string) (form, bool) {
 	anything := len(h.Values("Accept")) == 0 || accepts(h, "*/*")
 	asksEvents := accepts(h, "text/event-stream", "text/*")
 	asksJSON := anything || accepts(h, "application/json", "application/*")
 	switch {
-	case msg.method == "subscriptions/listen":
+	case method == "subscriptions/listen":
 		return asEvents, asksEvents || anything
-	case asksEvents && (msg.method == "tools/call" || !asksJSON):
+	case asksEvents && (method == "tools/call" || !asksJSON):
 		return asEvents, true
 	}
 	return asJSON, asksJSON

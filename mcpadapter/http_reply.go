@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,11 +69,76 @@ func (r *reply) comment() {
 		return
 	}
 	if r.status == 0 {
-		r.begin(http.StatusOK, http.Header{"Content-Type": {"text/event-stream"}, "Cache-Control": {"no-cache, no-transform"}})
+		r.open(http.StatusOK, eventType)
 	}
 	if r.send([]byte(": still here\n\n")) == nil {
 		r.timer.Reset(keepAliveEvery)
 	}
+}
+
+// event sends one event of the fast path.
+func (r *reply) event(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == 0 {
+		r.open(http.StatusOK, eventType)
+	}
+	_ = r.send(p) // a client that has gone is noticed by the context
+}
+
+// The values of headers, shared by all answers of the fast path.
+var (
+	eventType = []string{"text/event-stream"}
+	jsonType  = []string{"application/json"}
+	noCache   = []string{"no-cache, no-transform"}
+	noBuffer  = []string{"no"}
+)
+
+// open begins an answer of the fast path.
+func (r *reply) open(status int, contentType []string) {
+	h := r.w.Header()
+	h["Content-Type"], h["Cache-Control"] = contentType, noCache
+	if &contentType[0] == &eventType[0] {
+		h["X-Accel-Buffering"] = noBuffer
+	}
+	r.status = status
+	r.w.WriteHeader(status)
+}
+
+// conclude sends the answer of the fast path, and ends the reply. The length goes first if nothing else did: the whole answer is then
+// one write, and an event stream of a single event is as long as that.
+func (r *reply) conclude(answer quickAnswer, modern bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	pieces := answer.pieces
+	if r.status == 0 {
+		status, contentType := http.StatusOK, eventType
+		refused := answer.refused && modern
+		if refused {
+			status = http.StatusBadRequest
+		}
+		if refused || r.form == asJSON {
+			pieces, contentType = answer.bare(0), jsonType
+		}
+		r.w.Header()["Content-Length"] = []string{strconv.Itoa(size(pieces))}
+		r.open(status, contentType)
+	}
+	// Writers without deadlines, such as those of tests, have none to set. A client that has gone needs no answer.
+	_ = r.rc.SetWriteDeadline(time.Now().Add(writeStall))
+	for _, p := range pieces {
+		if len(p) == 0 {
+			continue
+		}
+		if _, err := r.w.Write(p); err != nil {
+			break
+		}
+	}
+	_ = r.rc.Flush()
+	_ = r.rc.SetWriteDeadline(time.Time{}) // the connection may carry another request
 }
 
 // Header returns the header to be sent.

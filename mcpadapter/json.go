@@ -22,30 +22,37 @@ const hex = "0123456789abcdef"
 // appendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendString[T ~string | ~[]byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
+	done := 0 // s[done:i] goes out as it is
 	for i := 0; i < len(s); {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
+		c := s[i]
+		if inText[c] {
 			i++
-		case c == '\n':
-			dst = append(dst, '\\', 'n')
-			i++
-		case c == '\t':
-			dst = append(dst, '\\', 't')
-			i++
-		case c < 0x20:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
-			i++
-		case c < utf8.RuneSelf:
-			dst = append(dst, c)
-			i++
-		default:
-			r, n := decodeRune(s[i:])
-			dst = utf8.AppendRune(dst, r)
-			i += n
+			continue
 		}
+		if c >= utf8.RuneSelf {
+			r, n := decodeRune(s[i:])
+			if r == utf8.RuneError && n == 1 {
+				dst = append(append(dst, s[done:i]...), "\ufffd"...)
+				done = i + 1
+			}
+			i += n
+			continue
+		}
+		dst = append(dst, s[done:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+		}
+		i++
+		done = i
 	}
-	return append(dst, '"')
+	return append(append(dst, s[done:]...), '"')
 }
 
 func decodeRune[T ~string | ~[]byte](s T) (rune, int) {

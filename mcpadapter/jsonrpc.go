@@ -125,7 +125,7 @@ func keepsID(id json.RawMessage) bool {
 		return true
 	}
 	n, err := strconv.ParseInt(string(id), 10, 64)
-	return err == nil && n >= -1<<53 && n <= 1<<53
+	return err == nil && n >= -1<<53 && n <= 1<<53 && string(id) != "-0"
 }
 
 // tooDeep says whether objects and arrays are nested deeper than maxNesting.
@@ -159,7 +159,11 @@ func errorMessage(id json.RawMessage, e *jsonrpc.Error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	dst = append(dst, id...)
+	return append(appendError(append(dst, id...), e), '}')
+}
+
+// appendError appends the member "error" of a response, with a comma before it.
+func appendError(dst []byte, e *jsonrpc.Error) []byte {
 	dst = append(dst, `,"error":{"code":`...)
 	dst = strconv.AppendInt(dst, e.Code, 10)
 	dst = append(dst, `,"message":`...)
@@ -168,7 +172,7 @@ func errorMessage(id json.RawMessage, e *jsonrpc.Error) []byte {
 		dst = append(dst, `,"data":`...)
 		dst = append(dst, e.Data...)
 	}
-	return append(dst, "}}"...)
+	return append(dst, '}')
 }
 
 // withInitializeVersion returns params of initialize that ask for a version that has initialize. 2026-07-28 has none: a client that

@@ -48,13 +48,14 @@ func newListing(s *catalog.Snapshot) *listing {
 	return l
 }
 
-// page returns the members of a tools/list result that begins after the cursor, "" being the beginning.
-func (l *listing) page(cursor string, maxTools, maxBytes int) ([]byte, error) {
+// page returns the encoded tools, separated by commas, of the page that begins after the cursor, "" being the beginning, and the cursor
+// of the next one, which is "" after the last.
+func (l *listing) page(cursor string, maxTools, maxBytes int) (tools []byte, next string, err error) {
 	first, start := 0, 0
 	if cursor != "" {
 		after, ok := decodeCursor(cursor)
 		if !ok {
-			return nil, invalidParams(fmt.Sprintf("unknown cursor %q; list again without one", cut(cursor, 100)))
+			return nil, "", invalidParams(fmt.Sprintf("unknown cursor %q; list again without one", cut(cursor, 100)))
 		}
 		first = sort.Search(len(l.names), func(i int) bool { return l.names[i] > after })
 		if first > 0 {
@@ -66,18 +67,10 @@ func (l *listing) page(cursor string, maxTools, maxBytes int) ([]byte, error) {
 		end = l.ends[last]
 		last++
 	}
-	body := make([]byte, 0, end-start+128)
-	body = append(body, `"tools":[`...)
-	if end > start {
-		body = append(body, l.encoded[start:end-1]...)
-	}
-	body = append(body, ']')
 	if last < len(l.names) {
-		body = append(body, `,"nextCursor":"`...)
-		body = append(body, encodeCursor(l.names[last-1])...)
-		body = append(body, '"')
+		next = encodeCursor(l.names[last-1])
 	}
-	return body, nil
+	return l.encoded[start:max(start, end-1)], next, nil
 }
 
 // A cursor is the name of the last tool seen, so that it means the same after tools have come and gone, in any instance, before and

@@ -10,21 +10,32 @@ import (
 	"github.com/toolway/toolway/internal/call"
 )
 
-// metaForwarded are the keys of a request's _meta that become metadata. Nothing else in _meta does: it is the client's own word, and
-// must not be able to say who is calling.
-var metaForwarded = map[string]string{
-	"traceparent":      "traceparent",
-	"tracestate":       "tracestate",
-	"baggage":          "baggage",
-	"idempotency-key":  "idempotency-key",
-	metaIdempotencyKey: "idempotency-key",
+// crossing are the members of a request's _meta that become metadata. Nothing else in _meta does: it is the client's own word, and must
+// not be able to say who is calling.
+type crossing struct {
+	traceparent, tracestate, baggage, idempotencyKey string
+}
+
+// crossingOf returns what crosses of a decoded _meta. The idempotency key under this door's own name replaces a plain one.
+func crossingOf(meta map[string]any) crossing {
+	text := func(name string) string {
+		v, _ := meta[name].(string)
+		return v
+	}
+	return crossing{
+		traceparent: text("traceparent"), tracestate: text("tracestate"), baggage: text("baggage"),
+		idempotencyKey: or(text(metaIdempotencyKey), text("idempotency-key")),
+	}
 }
 
 // forward returns the metadata of a call that may cross to the backend. What _meta says replaces a header of the same name. A header
 // that ends in -bin is base64, as in gRPC over HTTP/2.
-func forward(rules *call.Rules, header http.Header, meta map[string]any) metadata.MD {
+func forward(rules *call.Rules, header http.Header, meta crossing) metadata.MD {
 	in := metadata.MD{}
 	for name, values := range header {
+		if !rules.Allowed(name) {
+			continue
+		}
 		key := strings.ToLower(name)
 		for _, v := range values {
 			if strings.HasSuffix(key, "-bin") {
@@ -37,10 +48,15 @@ func forward(rules *call.Rules, header http.Header, meta map[string]any) metadat
 			in[key] = append(in[key], v)
 		}
 	}
-	for name, key := range metaForwarded {
-		if v, ok := meta[name].(string); ok && v != "" {
-			in.Set(key, v)
+	for _, m := range [...]struct{ key, value string }{
+		{"traceparent", meta.traceparent}, {"tracestate", meta.tracestate}, {"baggage", meta.baggage}, {"idempotency-key", meta.idempotencyKey},
+	} {
+		if m.value != "" {
+			in.Set(m.key, m.value)
 		}
+	}
+	if len(in) == 0 {
+		return in
 	}
 	return rules.Filter(in)
 }

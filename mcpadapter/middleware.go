@@ -36,20 +36,34 @@ func (a *Adapter) listTools(params *mcp.ListToolsParams) (mcp.Result, error) {
 	if params != nil {
 		cursor, modern = params.Cursor, isModern(params.Meta)
 	}
-	body, err := a.currentListing().page(cursor, a.conf.PageTools, a.conf.PageBytes)
+	tools, next, err := a.currentListing().page(cursor, a.conf.PageTools, a.conf.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	if modern {
-		body = append(body, `,"ttlMs":`...)
-		body = strconv.AppendInt(body, a.conf.CacheTTL.Milliseconds(), 10)
-		body = append(body, `,"cacheScope":"private","resultType":"complete"`...)
+	body := make([]byte, 0, len(tools)+256)
+	body = append(append(body, listBegin...), tools...)
+	return &rawResult{body: a.appendListEnd(body, next, modern)}, nil
+}
+
+// listBegin comes before the tools of a tools/list result.
+const listBegin = `"tools":[`
+
+// appendListEnd appends what comes after them.
+func (a *Adapter) appendListEnd(dst []byte, next string, modern bool) []byte {
+	dst = append(dst, ']')
+	if next != "" {
+		dst = append(append(append(dst, `,"nextCursor":"`...), next...), '"')
 	}
-	return &rawResult{body: body}, nil
+	if modern {
+		dst = append(dst, `,"ttlMs":`...)
+		dst = strconv.AppendInt(dst, a.conf.CacheTTL.Milliseconds(), 10)
+		dst = append(dst, `,"cacheScope":"private","resultType":"complete"`...)
+	}
+	return dst
 }
 
 func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Result, error) {
-	c := toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: r.Params.Meta, protocol: protocolOf(r)}
+	c := toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: crossingOf(r.Params.Meta), protocol: protocolOf(r)}
 	if r.Extra != nil {
 		c.header = r.Extra.Header
 	}

@@ -16,8 +16,9 @@ import (
 type result struct {
 	// content are the encoded content blocks.
 	content [][]byte
-	// structured is a JSON object, or nil.
+	// structured is a JSON object, or nil. If echo is set, a text block with the same comes before the other content.
 	structured []byte
+	echo       bool
 	isError    bool
 	meta       map[string]any
 }
@@ -25,8 +26,12 @@ type result struct {
 // append appends the members of the result, _meta aside.
 func (r *result) append(dst []byte, modern bool) []byte {
 	dst = append(dst, `"content":[`...)
+	if r.echo {
+		dst = append(dst, `{"type":"text","text":`...)
+		dst = append(appendString(dst, r.structured), '}')
+	}
 	for i, block := range r.content {
-		if i > 0 {
+		if i > 0 || r.echo {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, block...)
@@ -60,15 +65,14 @@ func (k *keeper) unaryResult() *result {
 		r.content = append(r.content, k.blob.content())
 		return r
 	}
-	r.addText(r.structured)
+	r.echo = true
 	return r
 }
 
 // streamResult is the result of a server stream that ended well, or of which enough was kept.
 func (k *keeper) streamResult() *result {
 	items := append(append([]byte(`{"items":`), k.items()...), '}')
-	r := &result{structured: items}
-	r.addText(items)
+	r := &result{structured: items, echo: true}
 	if k.full != "" {
 		r.addText(fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", k.count, k.full))
 		r.meta = map[string]any{metaTruncated: map[string]any{"items": k.count, "limit": k.full}}

@@ -29,6 +29,11 @@ func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 		open:    map[jsonrpc.ID]*openRequest{},
 		drained: make(chan struct{}, 1),
 	}
+	c.adapter = a
+	base := context.WithValue(context.WithoutCancel(ctx), lineKey{}, c)
+	c.ctx, c.stopCalls = context.WithCancel(base)
+	defer c.running.Wait()
+	defer c.stopCalls()
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -36,7 +41,7 @@ func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 	}()
 	release := a.changes.watch()
 	defer release()
-	session, err := a.server.Connect(context.WithValue(context.WithoutCancel(ctx), lineKey{}, c), lineTransport{c}, nil)
+	session, err := a.server.Connect(base, lineTransport{c}, nil)
 	if err != nil {
 		return fmt.Errorf("connect stdio: %w", err)
 	}
@@ -94,12 +99,19 @@ type lineConn struct {
 	calls   int           // that end by themselves and are not answered yet
 	drained chan struct{} // gets a value when calls becomes 0
 	err     error
+
+	quickLine
 }
 
 // openRequest is a request without an answer yet.
 type openRequest struct {
 	id                json.RawMessage // as the client wrote it
 	listen, cancelled bool
+	// cancel ends a request of the fast path; nil for those of the SDK.
+	cancel context.CancelFunc
+	// begins is what the protocol of the session is after an answer without an error; "" leaves it as it is.
+	begins   string
+	discover bool
 }
 
 // scan reads lines until in ends or the connection is closed. A line that is too long is passed on as nil.
@@ -148,6 +160,14 @@ func (c *lineConn) readLine(r *bufio.Reader) ([]byte, error) {
 
 // Read returns the next message for the SDK. After the input has ended it waits for calls in flight, since the SDK then cancels them.
 func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	msg, err := c.read(ctx)
+	if err != nil {
+		c.stopCalls()
+	}
+	return msg, err
+}
+
+func (c *lineConn) read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -178,6 +198,9 @@ func (c *lineConn) accept(line []byte) (jsonrpc.Message, error) {
 	if line == nil {
 		return nil, c.write(errorMessage(nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", c.maxLine)))
 	}
+	if c.quick(line) {
+		return nil, nil
+	}
 	e, rpcErr := parseEnvelope(line)
 	if rpcErr != nil {
 		return nil, c.write(errorMessage(e.id, rpcErr))
@@ -189,14 +212,15 @@ func (c *lineConn) accept(line []byte) (jsonrpc.Message, error) {
 	switch {
 	case e.isRequest():
 		msg.ID = sdkID(e.id)
-		if !c.begin(msg.ID, &openRequest{id: e.id, listen: e.method == "subscriptions/listen"}) {
-			return nil, c.write(errorMessage(e.id, rpcError(jsonrpc.CodeInvalidRequest, "id %s is in use by a request that has no answer yet", e.id)))
-		}
-		switch e.method {
-		case "subscriptions/listen":
-			msg.Extra = listenExtra(e.id)
-		case "initialize":
+		if e.method == "initialize" {
 			msg.Params = withInitializeVersion(msg.Params)
+		}
+		if e.method == "subscriptions/listen" {
+			msg.Extra = listenExtra(e.id)
+		}
+		r := &openRequest{id: e.id, listen: e.method == "subscriptions/listen", discover: e.method == "server/discover", begins: begins(e.method, msg.Params)}
+		if !c.begin(msg.ID, r) {
+			return nil, c.write(errorMessage(e.id, rpcError(jsonrpc.CodeInvalidRequest, "id %s is in use by a request that has no answer yet", e.id)))
 		}
 	case e.method == "notifications/cancelled":
 		id, known := c.cancel(e.params)
@@ -225,8 +249,8 @@ func (c *lineConn) begin(id jsonrpc.ID, r *openRequest) bool {
 	return true
 }
 
-// cancel marks the request that a notifications/cancelled names as one that gets no answer. An id of another type, or one that is not
-// open, names no request.
+// cancel marks the request that a notifications/cancelled names as one that gets no answer, and ends it if it is not the SDK's. An id of
+// another type, or one that is not open, names no request. It returns the id of one that the SDK knows.
 func (c *lineConn) cancel(params json.RawMessage) (id jsonrpc.ID, known bool) {
 	var p struct {
 		RequestID json.RawMessage `json:"requestId"`
@@ -242,6 +266,10 @@ func (c *lineConn) cancel(params json.RawMessage) (id jsonrpc.ID, known bool) {
 		return jsonrpc.ID{}, false
 	}
 	r.cancelled = true
+	if r.cancel != nil {
+		r.cancel()
+		return jsonrpc.ID{}, false
+	}
 	return id, true
 }
 
@@ -311,6 +339,7 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if response.Error != nil {
 		return c.write(errorMessage(id, wireError(response.Error)))
 	}
+	c.begun(r)
 	line := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
 	return c.write(append(append(line, response.Result...), '}'))
 }
@@ -324,13 +353,21 @@ func wireError(err error) *jsonrpc.Error {
 	return rpcError(jsonrpc.CodeInvalidRequest, "%v", err)
 }
 
-func (c *lineConn) write(line []byte) error {
+func (c *lineConn) write(line []byte) error { return c.send(append(line, '\n')) }
+
+// send writes one line, in pieces.
+func (c *lineConn) send(pieces ...[]byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	if _, err := c.out.Write(append(line, '\n')); err != nil {
-		err = fmt.Errorf("write stdout: %w", err)
-		c.fail(err)
-		return err
+	for _, p := range pieces {
+		if len(p) == 0 {
+			continue
+		}
+		if _, err := c.out.Write(p); err != nil {
+			err = fmt.Errorf("write stdout: %w", err)
+			c.fail(err)
+			return err
+		}
 	}
 	return nil
 }

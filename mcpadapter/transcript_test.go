@@ -74,12 +74,13 @@ func forTranscripts(t *testing.T, pattern string, open func(*testing.T, *world) 
 		t.Fatalf("no transcripts %s: %v", pattern, err)
 	}
 	for _, name := range names {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+		forPaths(t, strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T, path func(*mcpadapter.Config)) {
 			archive, err := txtar.ParseFile(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			w := newWorld(t, func(c *mcpadapter.Config) {
+				path(c)
 				c.MaxRequestBytes = 4096
 				c.AllowedOrigins = []string{"https://console.example.com"}
 				c.Sessions = bytes.Contains(archive.Comment, []byte("with sessions"))
@@ -110,6 +111,12 @@ func forTranscripts(t *testing.T, pattern string, open func(*testing.T, *world) 
 			}
 		})
 	}
+}
+
+// forPaths runs f for the fast path, which is the default, and for the SDK alone.
+func forPaths(t *testing.T, name string, f func(*testing.T, func(*mcpadapter.Config))) {
+	t.Run(name+"/fast", func(t *testing.T) { f(t, func(*mcpadapter.Config) {}) })
+	t.Run(name+"/sdk", func(t *testing.T) { f(t, mcpadapter.SDKOnly) })
 }
 
 // sessionID is what differs from run to run.

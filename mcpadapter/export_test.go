@@ -1,0 +1,21 @@
+package mcpadapter
+
+import "net/http"
+
+// SDKOnly turns the fast path off.
+func SDKOnly(c *Config) { c.sdkOnly = true }
+
+// TakesFastPath says whether a message over HTTP is answered without the SDK.
+func (a *Adapter) TakesFastPath(h http.Header, body []byte) bool {
+	q, ok := scanRequest(body)
+	e, isEndpoint := a.http.(*endpoint)
+	return ok && isEndpoint && e.quickHeader(h, &q)
+}
+
+// FitsFastPath says whether a message may be answered without the SDK, and whether it is JSON at all as the scanner reads it.
+func FitsFastPath(body []byte) (fits, isJSON bool) {
+	_, fits = scanRequest(body)
+	s := scanner{data: body}
+	_, ok := s.value()
+	return fits, ok && s.end()
+}

@@ -1,0 +1,210 @@
+package mcpadapter
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// The fast path answers ping, tools/list, tools/call and server/discover without the SDK, which costs more than all the rest of a call
+// (PERFORMANCE.md). It takes a message only if it is certain that the SDK would come to the same answer; whatever is wrong or unusual is
+// left to the SDK. Both paths end in the same functions of Adapter, and the tests compare them byte for byte.
+
+// quickRequest is a request that the fast path can answer, as far as the message tells.
+type quickRequest struct {
+	id     json.RawMessage
+	method string
+	// name and cursor mean what they say: they are written without escapes.
+	name, cursor string
+	arguments    json.RawMessage
+	meta         quickMeta
+	seen         uint
+}
+
+// quickMeta is what a request's _meta says.
+type quickMeta struct {
+	version string
+	token   json.RawMessage // a string or a number that the SDK gives back as it is
+	crossing
+	seen uint
+}
+
+// modern says whether the request follows 2026-07-28.
+func (q *quickRequest) modern() bool { return q.meta.version != "" }
+
+// The members that may occur once.
+const (
+	hasName = 1 << iota
+	hasArguments
+	hasCursor
+	hasMeta
+	hasParams
+	hasVersion
+	hasToken
+	hasCapabilities
+	hasClientInfo
+	hasTraceparent
+	hasTracestate
+	hasBaggage
+	hasKey
+)
+
+// once notes a member; it is false at the second time.
+func once(seen *uint, bit uint) bool {
+	fresh := *seen&bit == 0
+	*seen |= bit
+	return fresh
+}
+
+// quickMethods are the methods of the fast path. Looking one up makes no string of the message's bytes.
+var quickMethods = map[string]string{"ping": "ping", "tools/list": "tools/list", "tools/call": "tools/call", "server/discover": "server/discover"}
+
+// scanRequest reads a message. It is false for one that is not JSON, or is not for the fast path.
+func scanRequest(data []byte) (q quickRequest, ok bool) {
+	s := scanner{data: data}
+	versioned := false
+	ok = s.object(func(name []byte) bool {
+		switch string(name) {
+		case "jsonrpc":
+			v, ok := s.value()
+			fresh := !versioned
+			versioned = true
+			return ok && fresh && string(v) == `"2.0"`
+		case "id":
+			v, ok := s.value()
+			fresh := q.id == nil
+			q.id = v
+			return ok && fresh && isID(v)
+		case "method":
+			v, ok := s.string()
+			fresh := q.method == ""
+			q.method = quickMethods[string(v)]
+			return ok && fresh && q.method != ""
+		case "params":
+			return once(&q.seen, hasParams) && s.params(&q)
+		}
+		return false
+	})
+	ok = ok && s.end() && !s.odd && versioned && q.id != nil && q.method != ""
+	if !ok {
+		return q, false
+	}
+	switch members := q.seen &^ (hasMeta | hasParams); q.method {
+	case "tools/call":
+		ok = members|hasArguments == hasName|hasArguments && q.name != ""
+	case "tools/list":
+		ok = members&^hasCursor == 0
+	default:
+		ok = members == 0
+	}
+	if q.meta.seen&hasVersion == 0 {
+		return q, ok && q.method != "server/discover"
+	}
+	return q, ok && q.meta.version == version20260728 && q.meta.seen&hasCapabilities != 0 && q.method != "ping"
+}
+
+// string reads a string that means what it says.
+func (s *scanner) string() ([]byte, bool) {
+	if s.space() != '"' {
+		return nil, false
+	}
+	v, plain, ok := s.text()
+	return v, ok && plain
+}
+
+// keep reads such a string into dst.
+func (s *scanner) keep(dst *string) bool {
+	v, ok := s.string()
+	*dst = string(v)
+	return ok
+}
+
+func (s *scanner) params(q *quickRequest) bool {
+	return s.object(func(name []byte) (ok bool) {
+		switch string(name) {
+		case "name":
+			return once(&q.seen, hasName) && s.keep(&q.name)
+		case "cursor":
+			return once(&q.seen, hasCursor) && s.keep(&q.cursor)
+		case "arguments":
+			q.arguments, ok = s.value()
+			return ok && once(&q.seen, hasArguments)
+		case "_meta":
+			return once(&q.seen, hasMeta) && s.meta(&q.meta)
+		}
+		return false
+	})
+}
+
+func (s *scanner) meta(m *quickMeta) bool {
+	return s.object(func(name []byte) (ok bool) {
+		switch string(name) {
+		case mcp.MetaKeyProtocolVersion:
+			return once(&m.seen, hasVersion) && s.keep(&m.version)
+		case mcp.MetaKeyClientCapabilities:
+			return once(&m.seen, hasCapabilities) && s.capabilities()
+		case mcp.MetaKeyClientInfo:
+			return once(&m.seen, hasClientInfo) && s.clientInfo()
+		case "progressToken":
+			m.token, ok = s.token()
+			return once(&m.seen, hasToken) && ok
+		case "traceparent":
+			return once(&m.seen, hasTraceparent) && s.keep(&m.traceparent)
+		case "tracestate":
+			return once(&m.seen, hasTracestate) && s.keep(&m.tracestate)
+		case "baggage":
+			return once(&m.seen, hasBaggage) && s.keep(&m.baggage)
+		case metaIdempotencyKey, "idempotency-key":
+			return once(&m.seen, hasKey) && s.keep(&m.idempotencyKey)
+		}
+		_, ok = s.value()
+		return ok
+	})
+}
+
+// token reads a progress token that the SDK, to which numbers are floats, gives back as it is.
+func (s *scanner) token() (json.RawMessage, bool) {
+	first := s.space()
+	if first == '"' {
+		start := s.pos
+		_, ok := s.string()
+		return s.data[start:s.pos], ok
+	}
+	v, ok := s.value()
+	return v, ok && (first >= '1' && first <= '9' || string(v) == "0") && len(v) <= 15 && bytes.IndexFunc(v, notDigit) < 0
+}
+
+func notDigit(r rune) bool { return r < '0' || r > '9' }
+
+// capabilities reads client capabilities, as far as the SDK knows them, in the form that it asks for.
+func (s *scanner) capabilities() bool {
+	return s.object(func(name []byte) bool {
+		switch string(name) {
+		case "roots":
+			return s.object(func(name []byte) bool {
+				v, ok := s.value()
+				return ok && (string(v) == "true" || string(v) == "false")
+			})
+		case "sampling", "elicitation":
+			return s.object(func([]byte) bool { return s.anyObject() })
+		}
+		return s.anyObject()
+	})
+}
+
+// anyObject reads an object, whatever is in it.
+func (s *scanner) anyObject() bool {
+	first := s.space()
+	_, ok := s.value()
+	return ok && first == '{'
+}
+
+// clientInfo reads how the client introduces itself: strings, and icons if there are none.
+func (s *scanner) clientInfo() bool {
+	return s.object(func(name []byte) bool {
+		first := s.space()
+		v, ok := s.value()
+		return ok && (first == '"' || string(name) == "icons" && string(v) == "[]")
+	})
+}

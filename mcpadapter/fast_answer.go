@@ -1,0 +1,151 @@
+package mcpadapter
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	eventBegin = "event: message\ndata: "
+	eventEnd   = "\n\n"
+)
+
+// scratch is what one request of the fast path is read into and written from.
+type scratch struct {
+	body, reply, out []byte
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{} }}
+
+// maxScratch keeps a rare large message from staying in memory.
+const maxScratch = 256 << 10
+
+// free gives s back. Nothing may use its bytes any more.
+func (s *scratch) free() {
+	if cap(s.body)+cap(s.reply)+cap(s.out) <= maxScratch {
+		scratches.Put(s)
+	}
+}
+
+// quickAnswer is the answer to a request of the fast path, framed as an event. Its pieces belong to a scratch, or are shared with others.
+type quickAnswer struct {
+	// pieces are what is sent, one after the other.
+	pieces [3][]byte
+	// refused says that it is a JSON-RPC error.
+	refused bool
+}
+
+// bare returns the answer without its frame, but with so many bytes of what follows the message.
+func (q *quickAnswer) bare(after int) [3][]byte {
+	p := q.pieces
+	p[0] = p[0][len(eventBegin):]
+	last := 0
+	if p[2] != nil {
+		last = 2
+	}
+	p[last] = p[last][:len(p[last])-len(eventEnd)+after]
+	return p
+}
+
+func size(pieces [3][]byte) int { return len(pieces[0]) + len(pieces[1]) + len(pieces[2]) }
+
+// caller is what a transport knows about a request.
+type caller struct {
+	header   http.Header
+	protocol string
+	notify   func(progress float64, message string)
+}
+
+// answerQuick answers q, which scanRequest found fit for the fast path. Refusals are those of tools/list and tools/call themselves.
+func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller, s *scratch) (answer quickAnswer) {
+	out := append(append(s.out[:0], eventBegin...), `{"jsonrpc":"2.0","id":`...)
+	out = append(out, q.id...)
+	var shared []byte
+	split := 0 // where shared goes
+	var err error
+	switch q.method {
+	case "tools/list":
+		var next string
+		if shared, next, err = a.currentListing().page(q.cursor, a.conf.PageTools, a.conf.PageBytes); err == nil {
+			out = a.appendMeta(append(out, `,"result":{`...), nil, q.modern())
+			out = append(out, listBegin...)
+			split = len(out)
+			out = append(a.appendListEnd(out, next, q.modern()), "}}"...)
+		}
+	case "tools/call":
+		var res *result
+		if res, err = a.call(ctx, toolCall{
+			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, buffer: &s.reply,
+		}); err == nil {
+			out = a.appendMeta(append(out, `,"result":{`...), res.meta, q.modern())
+			out = append(res.append(out, q.modern()), "}}"...)
+		}
+	case "server/discover":
+		out = append(append(append(out, `,"result":`...), a.discovery...), '}')
+	default:
+		out = append(out, `,"result":{}}`...)
+	}
+	if err != nil {
+		out = append(appendError(out, wireError(err)), '}')
+	}
+	out = append(out, eventEnd...)
+	s.out = out
+	answer.refused = err != nil
+	answer.pieces[0] = s.out
+	if split > 0 {
+		answer.pieces = [3][]byte{s.out[:split], shared, s.out[split:]}
+	}
+	return answer
+}
+
+// appendMeta appends the member "_meta" of a result, if it has one, with a comma after it. As the SDK does, it has the server say who it
+// is in each answer of 2026-07-28.
+func (a *Adapter) appendMeta(dst []byte, meta map[string]any, modern bool) []byte {
+	switch {
+	case len(meta) == 0 && !modern:
+		return dst
+	case len(meta) == 0:
+		return append(append(append(dst, `"_meta":`...), a.introduction...), ',')
+	case modern:
+		meta = maps.Clone(meta)
+		meta[mcp.MetaKeyServerInfo] = a.implementation()
+	}
+	raw, err := marshal(meta)
+	if err != nil { // it has nothing in it that cannot be encoded
+		return dst
+	}
+	return append(append(append(dst, `"_meta":`...), raw...), ',')
+}
+
+// appendProgress appends a progress notification.
+func appendProgress(dst []byte, token json.RawMessage, n float64, message string) []byte {
+	dst = append(append(dst, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`...), token...)
+	dst = appendString(append(dst, `,"message":`...), message)
+	dst = strconv.AppendFloat(append(dst, `,"progress":`...), n, 'f', -1, 64)
+	return append(dst, "}}"...)
+}
+
+// introduce encodes what answers of the fast path say about this server.
+func (a *Adapter) introduce() error {
+	meta := map[string]any{mcp.MetaKeyServerInfo: a.implementation()}
+	var err error
+	if a.introduction, err = marshal(meta); err != nil {
+		return err
+	}
+	a.discovery, err = marshal(struct {
+		ResultType        string                  `json:"resultType"`
+		Meta              json.RawMessage         `json:"_meta"`
+		TTLMs             int64                   `json:"ttlMs"`
+		CacheScope        string                  `json:"cacheScope"`
+		SupportedVersions []string                `json:"supportedVersions"`
+		Capabilities      *mcp.ServerCapabilities `json:"capabilities"`
+		Instructions      string                  `json:"instructions,omitempty"`
+	}{"complete", a.introduction, a.conf.CacheTTL.Milliseconds(), "private", versions, capabilities(), a.conf.Instructions})
+	return err
+}

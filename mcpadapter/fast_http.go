@@ -1,0 +1,111 @@
+package mcpadapter
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	methodHeader = "Mcp-Method"
+	nameHeader   = "Mcp-Name"
+)
+
+// quick answers a message on the fast path, and says whether it was one for it. If not, nothing has been done.
+func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.ResponseController, s *scratch) bool {
+	if e.adapter.conf.sdkOnly {
+		return false
+	}
+	q, ok := scanRequest(s.body)
+	if !ok || !e.quickHeader(r.Header, &q) {
+		return false
+	}
+	form, ok := answerForm(r.Header, q.method)
+	if !ok {
+		return false
+	}
+	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
+	reply := &reply{w: w, rc: rc, id: q.id, form: form}
+	if q.method == "tools/call" {
+		if session := r.Header.Get(sessionHeader); session != "" && !q.modern() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer e.cancels.add(session, q.id, cancel)()
+		}
+		if form == asEvents {
+			if q.meta.token != nil {
+				from.notify = func(n float64, message string) {
+					reply.event(append(appendProgress([]byte(eventBegin), q.meta.token, n, message), eventEnd...))
+				}
+			}
+			reply.keepAlive()
+		}
+	}
+	reply.conclude(e.adapter.answerQuick(ctx, &q, from, s), q.modern())
+	return true
+}
+
+// quickHeader says whether the header of a request is one that the SDK would take. Of 2026-07-28 it has to say again what the body says.
+func (e *endpoint) quickHeader(h http.Header, q *quickRequest) bool {
+	if len(h["Last-Event-Id"]) > 0 {
+		return false
+	}
+	if contentType := h.Get("Content-Type"); contentType != "application/json" {
+		if base, _, err := mime.ParseMediaType(contentType); err != nil || base != "application/json" {
+			return false
+		}
+	}
+	version := h.Get(versionHeader)
+	if q.modern() {
+		return version == q.meta.version && h.Get(methodHeader) == q.method && (q.method != "tools/call" || plainName(h.Get(nameHeader)) == q.name)
+	}
+	if e.stateful != nil || version != "" && version != version20250618 && version != version20251125 {
+		return false
+	}
+	session := h.Get(sessionHeader)
+	return session == "" || isCallerID(session)
+}
+
+// plainName returns what an Mcp-Name header means: names that a header cannot carry come in base64.
+func plainName(name string) string {
+	encoded, ok := strings.CutPrefix(name, "=?base64?")
+	if !ok {
+		return name
+	}
+	encoded, ok = strings.CutSuffix(encoded, "?=")
+	if !ok {
+		return name
+	}
+	raw, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || !utf8.Valid(raw) {
+		return name
+	}
+	return string(raw)
+}
+
+// readBody reads what r has to say into s.
+func readBody(r io.Reader, announced int64, s *scratch) error {
+	s.body = s.body[:0]
+	if n := min(announced, maxScratch/4) + 1; int64(cap(s.body)) < n {
+		s.body = make([]byte, 0, max(n, 1024))
+	}
+	for {
+		n, err := r.Read(s.body[len(s.body):cap(s.body)])
+		s.body = s.body[:len(s.body)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(s.body) == cap(s.body) {
+			s.body = append(s.body, 0)[:len(s.body)]
+		}
+	}
+}
