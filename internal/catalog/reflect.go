@@ -38,13 +38,13 @@ var reflectionMethods = []string{
 // maxServices bounds the list of one server.
 const maxServices = 2048
 
-// readServer reads all services that the server lists and all files that they need.
-func readServer(ctx context.Context, conn grpc.ClientConnInterface, o ReflectionOptions) (*reading, error) {
+// readServer reads all services that the server lists and all files that they need. It opens skip streams more than that takes.
+func readServer(ctx context.Context, conn grpc.ClientConnInterface, o ReflectionOptions, skip int) (*reading, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, method := range reflectionMethods {
 		r := &reader{ctx: ctx, conn: conn, method: method, opts: o, versions: map[string][]*version{}, paths: map[string]bool{}}
-		out, err := r.read()
+		out, err := r.read(skip)
 		if status.Code(err) == codes.Unimplemented {
 			continue
 		}
@@ -77,7 +77,13 @@ type version struct {
 	listed   bool // its types are known
 }
 
-func (r *reader) read() (*reading, error) {
+func (r *reader) read(skip int) (*reading, error) {
+	for range skip {
+		if _, err := r.list(); err != nil {
+			return nil, err
+		}
+		r.hangUp()
+	}
 	list, err := r.list()
 	if err != nil {
 		return nil, err

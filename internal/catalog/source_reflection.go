@@ -201,7 +201,7 @@ func (s *reflection) unreachable() {
 		}
 	}
 	s.now.findings = append(slices.Clone(s.now.findings), Finding{
-		Code: "backend-unreachable", Severity: SeverityWarning, Subject: "connection",
+		Code: "backend-unreachable", Severity: SeverityError, Subject: "connection",
 		Message: "the backend does not answer; its tools come back when it does; " + why,
 	})
 }
@@ -211,15 +211,26 @@ type result struct {
 	err           error
 }
 
-// readTwice reads, and reads again when the first read differs from what is known, to tell a change from servers that disagree.
+// confirmations is how often a change is read again before it is believed.
+const confirmations = 3
+
+// readTwice reads, and reads again when the first read differs from what is known, to tell a change from servers that disagree: second is the first
+// of the further reads that differs from first, or the last one. Each takes a different number of streams, so that a balancer that goes round
+// cannot lead all of them to one server.
 func (s *reflection) readTwice(ctx context.Context) result {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	first, err := readServer(ctx, s.conn, s.opts)
+	first, err := readServer(ctx, s.conn, s.opts, 0)
 	if err != nil || s.reading == nil || first.hash == s.reading.hash {
 		return result{first: first, err: err}
 	}
-	second, err := readServer(ctx, s.conn, s.opts)
+	var second *reading
+	for i := range confirmations {
+		second, err = readServer(ctx, s.conn, s.opts, 1+i)
+		if err != nil || second.hash != first.hash {
+			break
+		}
+	}
 	return result{first, second, err}
 }
 
