@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,11 +40,11 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 					return err
 				}
 			}
+			if !asJSON && len(report.Findings)+report.Totals.Methods > 0 {
+				printReport(cmd.OutOrStdout(), report)
+			}
 			if err != nil {
 				return err
-			}
-			if !asJSON {
-				printReport(cmd.OutOrStdout(), report)
 			}
 			if !report.Fit {
 				return exitCode(1)
@@ -51,7 +54,19 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, in every case")
+	cmd.SetFlagErrorFunc(reportFlagError)
 	return cmd
+}
+
+// reportFlagError keeps the promise of --json, a report in every case, for a command line that could not be understood.
+func reportFlagError(cmd *cobra.Command, err error) error {
+	err = explainFlag(cmd, err)
+	if slices.Contains(os.Args[1:], "--json") {
+		if err := printJSON(cmd.OutOrStdout(), checkReport{Report: catalog.Report{Findings: []catalog.Finding{}}, Error: err.Error()}); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // checkReport is what check prints; its JSON form is stable. Error is set when something could not be read.
@@ -61,26 +76,36 @@ type checkReport struct {
 }
 
 func check(cmd *cobra.Command, f *sourceFlags, files []string) (checkReport, error) {
-	none := checkReport{Report: catalog.Report{Findings: []catalog.Finding{}}}
-	m, err := openSources(cmd, f, files)
+	m, broken, err := openSources(cmd, f, files)
 	if err != nil {
-		return none, err
+		return checkReport{Report: catalog.Report{Findings: []catalog.Finding{}}}, err
 	}
 	defer m.Close()
 	s := m.Catalog().Snapshot()
-	return checkReport{Report: catalog.Check(s, schemaProblems)}, unreadable(s)
+	report := checkReport{Report: catalog.Check(s, schemaProblems)}
+	return report, errors.Join(broken, unreadable(s))
 }
 
-// openSources opens a mesh of descriptor files and what the flags name, as openMesh does, and refuses to stand before nothing.
-func openSources(cmd *cobra.Command, f *sourceFlags, files []string) (*mesh.Mesh, error) {
+// openSources opens a mesh of descriptor files and what the flags name, as openMesh does, and refuses to stand before nothing. A file that
+// cannot be read does not keep the others from being looked at: broken says which, and why.
+func openSources(cmd *cobra.Command, f *sourceFlags, files []string) (m *mesh.Mesh, broken, err error) {
 	for i, file := range files {
 		// Each file is a contract of its own, whatever else is read with it.
-		f.descriptors = append(f.descriptors, fmt.Sprintf("%s=%s", uniqueName(file, files[:i]), file))
+		name := uniqueName(file, files[:i])
+		if _, err := catalog.ReadFile(name, file); err != nil {
+			broken = errors.Join(broken, err)
+			continue
+		}
+		f.descriptors = append(f.descriptors, name+"="+file)
 	}
-	if len(f.descriptors) == 0 && len(f.backends) == 0 && f.config == "" {
-		return nil, fmt.Errorf("nothing to %s: name a descriptor file, or a server with --backend", cmd.Name())
+	switch {
+	case len(f.descriptors) > 0, len(f.backends) > 0, f.config != "":
+		m, err = openMesh(cmd.Context(), f, 15*time.Second)
+		return m, broken, err
+	case broken != nil:
+		return nil, nil, broken
 	}
-	return openMesh(cmd.Context(), f, 15*time.Second)
+	return nil, nil, fmt.Errorf("nothing to %s: name a descriptor file, or a server with --backend", cmd.Name())
 }
 
 // unreadable returns an error if some backend's contract could not be read.
@@ -110,11 +135,13 @@ func schemaProblems(m *catalog.Method) []catalog.Finding {
 	if m.Tool.Name == "" {
 		return nil
 	}
-	for d, schema := range map[toolschema.Direction][]byte{toolschema.Input: m.InputSchema(toolschema.Portable), toolschema.Output: m.OutputSchema(toolschema.Portable)} {
+	add := func(d toolschema.Direction, schema []byte) {
 		for _, p := range toolschema.Problems(schema, toolschema.Portable, d) {
 			out = append(out, catalog.Finding{Code: "schema-problem", Severity: catalog.SeverityWarning, Subject: m.Tool.Name, Message: p})
 		}
 	}
+	add(toolschema.Input, m.InputSchema(toolschema.Portable))
+	add(toolschema.Output, m.OutputSchema(toolschema.Portable))
 	return out
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/toolway/toolway/internal/catalog"
@@ -33,13 +35,13 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 					return err
 				}
 			}
-			if err != nil {
-				return err
-			}
-			if !asJSON {
+			if !asJSON && len(report.Findings)+len(report.Tools) > 0 {
 				if err := report.Print(cmd.OutOrStdout()); err != nil {
 					return err
 				}
+			}
+			if err != nil {
+				return err
 			}
 			if !report.Fit {
 				return exitCode(1)
@@ -49,6 +51,7 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, in every case")
+	cmd.SetFlagErrorFunc(reportFlagError)
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 0, "`SEED` of what is random; the same seed gives the same report")
 	cmd.Flags().IntVar(&o.Instances, "instances", verify.DefaultInstances, "`NUMBER` of random arguments and results for each schema, besides those that cover it; -1 for none")
 	return cmd
@@ -62,7 +65,7 @@ type verifyReport struct {
 
 func verifySources(cmd *cobra.Command, f *sourceFlags, files []string, o verify.Options) (verifyReport, error) {
 	report := verifyReport{Report: verify.Report{Views: []verify.View{}, Tools: []verify.Tool{}, Findings: []catalog.Finding{}}}
-	m, err := openSources(cmd, f, files)
+	m, broken, err := openSources(cmd, f, files)
 	if err != nil {
 		return report, err
 	}
@@ -74,5 +77,5 @@ func verifySources(cmd *cobra.Command, f *sourceFlags, files []string, o verify.
 	if err != nil {
 		return report, err
 	}
-	return report, unreadable(s)
+	return report, errors.Join(broken, unreadable(s))
 }

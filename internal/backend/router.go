@@ -9,6 +9,7 @@ import (
 	"io"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -122,7 +123,7 @@ func (a *attempt) end(ctx context.Context, c *call.Call, conn *dial.Conn, stream
 	if a.header == nil && len(a.trailer) == 0 {
 		return failed(ctx, c, conn, err)
 	}
-	return err
+	return late(c, err)
 }
 
 func (a *attempt) release() {
@@ -136,7 +137,19 @@ func failed(ctx context.Context, c *call.Call, conn *dial.Conn, err error) error
 	if code := status.Code(err); ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled) {
 		return unavailable(c, conn, status.Convert(err).Message())
 	}
-	return err
+	return late(c, err)
+}
+
+// late puts a deadline that has passed on the way, which grpc-go tells in terms of its transport, into words. A status that the backend sent
+// stays as it is.
+func late(c *call.Call, err error) error {
+	st := status.Convert(err)
+	if st.Code() != codes.DeadlineExceeded || st.Message() != context.DeadlineExceeded.Error() && !strings.Contains(st.Message(), "RST_STREAM") {
+		return err
+	}
+	name := c.Method.Backend.Name
+	return call.Error(codes.DeadlineExceeded, "DEADLINE_EXCEEDED", fmt.Sprintf("backend %q did not finish within the deadline, after %v", name, time.Since(c.Start).Round(time.Millisecond)),
+		"backend", name, "hint", "give the call more time, or ask for less; whether it took effect is not known")
 }
 
 func unavailable(c *call.Call, conn *dial.Conn, why string) error {
@@ -283,6 +296,6 @@ func replies(ctx context.Context, c *call.Call, conn *dial.Conn, out grpc.Client
 		if header == nil && len(trailer) == 0 {
 			return failed(ctx, c, conn, err)
 		}
-		return err
+		return late(c, err)
 	}
 }

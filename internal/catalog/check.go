@@ -31,7 +31,12 @@ type Totals struct {
 // were cut, writes that do not say what repeating them does. more adds findings of the caller's own for a method, such as problems of its schemas.
 // Infrastructure is not judged.
 func Check(s *Snapshot, more ...func(*Method) []Finding) Report {
-	r := Report{Findings: slices.Clone(s.findings), Totals: Totals{Backends: len(s.backends), Tools: len(s.tools)}}
+	r := Report{Findings: slices.Clone(s.findings), Totals: Totals{Tools: len(s.tools)}}
+	for _, b := range s.backends {
+		if !compiledIn(s, b) {
+			r.Totals.Backends++
+		}
+	}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}
@@ -64,6 +69,20 @@ func Check(s *Snapshot, more ...func(*Method) []Finding) Report {
 	}
 	r.Fit = len(r.Findings) == 0
 	return r
+}
+
+// compiledIn says whether the backend has nothing but infrastructure: the mesh's own.
+func compiledIn(s *Snapshot, b *Backend) bool {
+	found := false
+	for _, svc := range s.services {
+		if svc.Backend != b {
+			continue
+		}
+		if found = svc.Infrastructure; !found {
+			return false
+		}
+	}
+	return found
 }
 
 func (r *Report) method(m *Method) {

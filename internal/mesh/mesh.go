@@ -163,6 +163,9 @@ func (m *Mesh) Ready(ctx context.Context) error { return m.catalog.Ready(ctx) }
 
 // Invoke calls a method with a tool's arguments, through the whole chain, and gives each reply as JSON, borrowed, as it comes.
 func (m *Mesh) Invoke(ctx context.Context, method *catalog.Method, arguments json.RawMessage, reply func([]byte) error) error {
+	if name := method.Backend.Name; name != own && m.conns[name] == nil {
+		return status.Errorf(codes.FailedPrecondition, "nothing to call: backend %q has descriptors but no target; add --backend %s=HOST:PORT", name, name)
+	}
 	requests, err := mcpadapter.Requests(method, arguments)
 	if err != nil {
 		var bad *transcode.Error

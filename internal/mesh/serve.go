@@ -107,12 +107,16 @@ func (m *Mesh) drain(servers []*http.Server, cut context.CancelFunc) {
 	stopping.Wait()
 }
 
-// httpHandler is the HTTP and MCP doors on one listener.
+// httpHandler is the HTTP and MCP doors on one listener. It is no http.ServeMux, which would answer odd paths with redirects of its own.
 func (m *Mesh) httpHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", m.mcp.HTTPHandler())
-	mux.Handle("/", m.gateway)
-	return mux
+	mcp := m.mcp.HTTPHandler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" {
+			mcp.ServeHTTP(w, r)
+			return
+		}
+		m.gateway.ServeHTTP(w, r)
+	})
 }
 
 type listener struct {
