@@ -301,9 +301,9 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestCorpus verifies whole contracts that nobody here wrote: nothing is found but what each of them is known for.
+// TestCorpus verifies whole contracts that nobody here wrote: nothing is found.
 func TestCorpus(t *testing.T) {
-	for name, known := range map[string]string{"etcd.binpb": "", "connect-conformance.binpb": "", "grpc-core.binpb": ""} {
+	for _, name := range []string{"etcd.binpb", "connect-conformance.binpb", "grpc-core.binpb"} {
 		t.Run(name, func(t *testing.T) {
 			r := run(t, corpus(t, name), verify.Options{})
 			if r.Totals.Tools == 0 || r.Totals.Arguments < 20*r.Totals.Tools || r.Totals.Unmade*20 > r.Totals.Arguments {
@@ -311,9 +311,7 @@ func TestCorpus(t *testing.T) {
 			}
 			for _, tool := range r.Tools {
 				for _, f := range tool.Findings {
-					if f.Code != known {
-						t.Errorf("%s: %+v", tool.Name, f)
-					}
+					t.Errorf("%s: %+v", tool.Name, f)
 				}
 			}
 		})
