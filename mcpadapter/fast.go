@@ -24,7 +24,7 @@ type quickRequest struct {
 
 // quickMeta is what a request's _meta says.
 type quickMeta struct {
-	version string
+	version string          // 2026-07-28, or nothing
 	token   json.RawMessage // a string or a number that the SDK gives back as it is
 	crossing
 	seen uint
@@ -101,7 +101,7 @@ func scanRequest(data []byte) (q quickRequest, ok bool) {
 	if q.meta.seen&hasVersion == 0 {
 		return q, ok && q.method != "server/discover"
 	}
-	return q, ok && q.meta.version == version20260728 && q.meta.seen&hasCapabilities != 0 && q.method != "ping"
+	return q, ok && q.meta.seen&hasCapabilities != 0 && q.method != "ping"
 }
 
 // string reads a string that means what it says.
@@ -141,7 +141,9 @@ func (s *scanner) meta(m *quickMeta) bool {
 	return s.object(func(name []byte) (ok bool) {
 		switch string(name) {
 		case mcp.MetaKeyProtocolVersion:
-			return once(&m.seen, hasVersion) && s.keep(&m.version)
+			v, ok := s.string()
+			m.version = version20260728
+			return once(&m.seen, hasVersion) && ok && string(v) == version20260728
 		case mcp.MetaKeyClientCapabilities:
 			return once(&m.seen, hasCapabilities) && s.capabilities()
 		case mcp.MetaKeyClientInfo:

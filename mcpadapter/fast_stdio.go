@@ -112,3 +112,9 @@ func (a *Adapter) beginStdioCall() bool {
 	a.stdioCalls.Add(1)
 	return true
 }
+
+func (a *Adapter) isClosing() bool {
+	a.closingMu.Lock()
+	defer a.closingMu.Unlock()
+	return a.closing
+}

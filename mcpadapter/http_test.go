@@ -53,73 +53,77 @@ const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-
 
 // TestCloseCancels pins that closing the response of a call ends it at the backend, in every version without a session.
 func TestCloseCancels(t *testing.T) {
-	w := newWorld(t, nil)
-	url := w.serve()
-	for _, tc := range []struct {
-		version, meta string
-		accept        string
-	}{
-		{"2025-06-18", `"_meta":{}`, "application/json"},
-		{"2025-06-18", `"_meta":{}`, "application/json, text/event-stream"},
-		{"2025-11-25", `"_meta":{"progressToken":1}`, "application/json, text/event-stream"},
-		{"2026-07-28", modernMeta, "application/json, text/event-stream"},
-		{"2026-07-28", modernMeta, "application/json"},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan struct{})
-		go func() {
-			defer close(gone)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(
-				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_watch","arguments":{"count":1,"hang":true},`+tc.meta+`}}`))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {tc.accept}, "Mcp-Protocol-Version": {tc.version}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"orders_watch"}}
-			if res, err := http.DefaultClient.Do(req); err == nil {
-				_, _ = io.Copy(io.Discard, res.Body)
-				_ = res.Body.Close()
-			}
-		}()
-		await(t, "the call at the backend", w.hung)
-		cancel()
-		await(t, "the cancellation at the backend", w.ended)
-		<-gone
-	}
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		url := w.serve()
+		for _, tc := range []struct {
+			version, meta string
+			accept        string
+		}{
+			{"2025-06-18", `"_meta":{}`, "application/json"},
+			{"2025-06-18", `"_meta":{}`, "application/json, text/event-stream"},
+			{"2025-11-25", `"_meta":{"progressToken":1}`, "application/json, text/event-stream"},
+			{"2026-07-28", modernMeta, "application/json, text/event-stream"},
+			{"2026-07-28", modernMeta, "application/json"},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_watch","arguments":{"count":1,"hang":true},`+tc.meta+`}}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {tc.accept}, "Mcp-Protocol-Version": {tc.version}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"orders_watch"}}
+				if res, err := http.DefaultClient.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			}()
+			await(t, "the call at the backend", w.hung)
+			cancel()
+			await(t, "the cancellation at the backend", w.ended)
+			<-gone
+		}
+	})
 }
 
 // TestCancelNotice pins how a client of an older version cancels: with a notice beside the open call. Only its own very id counts.
 func TestCancelNotice(t *testing.T) {
-	for _, sessions := range []bool{false, true} {
-		w := newWorld(t, func(c *mcpadapter.Config) { c.Sessions = sessions })
-		url := w.serve()
-		session := func() string {
-			res := post(t.Context(), t, url, helloLine, nil)
-			closed(t, res)
-			return res.Header.Get("Mcp-Session-Id")
-		}
-		own, foreign := session(), session()
-		done := make(chan string, 1)
-		go func() {
-			done <- closed(t, post(t.Context(), t, url, callLine("7", "hang"), map[string]string{"Mcp-Session-Id": own}))
-		}()
-		await(t, "the call at the backend", w.hung)
-		notice := func(session, id string) {
-			res := post(t.Context(), t, url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`, map[string]string{"Mcp-Session-Id": session})
-			if closed(t, res); res.StatusCode != http.StatusAccepted {
-				t.Errorf("status of a notice = %d, want 202", res.StatusCode)
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		for _, sessions := range []bool{false, true} {
+			w := newWorld(t, func(c *mcpadapter.Config) { path(c); c.Sessions = sessions })
+			url := w.serve()
+			session := func() string {
+				res := post(t.Context(), t, url, helloLine, nil)
+				closed(t, res)
+				return res.Header.Get("Mcp-Session-Id")
 			}
+			own, foreign := session(), session()
+			done := make(chan string, 1)
+			go func() {
+				done <- closed(t, post(t.Context(), t, url, callLine("7", "hang"), map[string]string{"Mcp-Session-Id": own}))
+			}()
+			await(t, "the call at the backend", w.hung)
+			notice := func(session, id string) {
+				res := post(t.Context(), t, url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`, map[string]string{"Mcp-Session-Id": session})
+				if closed(t, res); res.StatusCode != http.StatusAccepted {
+					t.Errorf("status of a notice = %d, want 202", res.StatusCode)
+				}
+			}
+			notice(foreign, "7")
+			notice(own, `"7"`)
+			notice(own, "8")
+			if len(w.ended) > 0 {
+				t.Error("another id or client cancelled the call")
+			}
+			notice(own, "7")
+			await(t, "the cancellation at the backend", w.ended)
+			await(t, "the end of the call", done)
 		}
-		notice(foreign, "7")
-		notice(own, `"7"`)
-		notice(own, "8")
-		if len(w.ended) > 0 {
-			t.Error("another id or client cancelled the call")
-		}
-		notice(own, "7")
-		await(t, "the cancellation at the backend", w.ended)
-		await(t, "the end of the call", done)
-	}
+	})
 }
 
 // TestReplicas pins that without sessions any instance serves any request of a client.
@@ -182,64 +186,68 @@ func TestSessions(t *testing.T) {
 // TestSilence runs a long silent call in bubble time: with a token there is progress at least every 20 seconds, without there is
 // none, and the stream has comments either way.
 func TestSilence(t *testing.T) {
-	for _, token := range []string{"", `"_meta":{"progressToken":0}`} {
-		synctest.Test(t, func(t *testing.T) {
-			handler := func(stream grpc.ServerStream) error {
-				time.Sleep(89 * time.Second)
-				return status.Error(codes.DeadlineExceeded, "too long")
-			}
-			cat := &mutableCatalog{}
-			cat.current.Store(snapshotOf(t, shopProto))
-			adapter := mcpadapter.New(mcpadapter.Config{Catalog: cat, Handler: handler, Rules: call.NewRules(nil)})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(
-				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_get","arguments":{}`+strings.TrimSuffix(","+token, ",")+`}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
-			rec := &timedRecorder{header: http.Header{}, began: time.Now()}
-			adapter.HTTPHandler().ServeHTTP(rec, req)
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		for _, token := range []string{"", `"_meta":{"progressToken":0}`} {
+			synctest.Test(t, func(t *testing.T) {
+				handler := func(stream grpc.ServerStream) error {
+					time.Sleep(89 * time.Second)
+					return status.Error(codes.DeadlineExceeded, "too long")
+				}
+				cat := &mutableCatalog{}
+				cat.current.Store(snapshotOf(t, shopProto))
+				conf := mcpadapter.Config{Catalog: cat, Handler: handler, Rules: call.NewRules(nil)}
+				path(&conf)
+				adapter := mcpadapter.New(conf)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_get","arguments":{}`+strings.TrimSuffix(","+token, ",")+`}}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+				rec := &timedRecorder{header: http.Header{}, began: time.Now()}
+				adapter.HTTPHandler().ServeHTTP(rec, req)
 
-			last, lastProgress, progress, comments := time.Duration(0), time.Duration(0), 0.0, 0
-			for _, wrote := range rec.writes {
-				if gap := wrote.at - last; gap > 20*time.Second {
-					t.Errorf("nothing was written for %s before %q", gap, wrote.text)
-				}
-				last = wrote.at
-				if strings.HasPrefix(wrote.text, ":") {
-					comments++
-					continue
-				}
-				var msg struct {
-					Method string `json:"method"`
-					Params struct {
-						ProgressToken *float64 `json:"progressToken"`
-						Progress      float64  `json:"progress"`
-					} `json:"params"`
-				}
-				for line := range strings.Lines(wrote.text) {
-					if data, ok := strings.CutPrefix(line, "data: "); ok {
-						if err := json.Unmarshal([]byte(data), &msg); err != nil {
-							t.Fatal(err)
+				last, lastProgress, progress, comments := time.Duration(0), time.Duration(0), 0.0, 0
+				for _, wrote := range rec.writes {
+					if gap := wrote.at - last; gap > 20*time.Second {
+						t.Errorf("nothing was written for %s before %q", gap, wrote.text)
+					}
+					last = wrote.at
+					if strings.HasPrefix(wrote.text, ":") {
+						comments++
+						continue
+					}
+					var msg struct {
+						Method string `json:"method"`
+						Params struct {
+							ProgressToken *float64 `json:"progressToken"`
+							Progress      float64  `json:"progress"`
+						} `json:"params"`
+					}
+					for line := range strings.Lines(wrote.text) {
+						if data, ok := strings.CutPrefix(line, "data: "); ok {
+							if err := json.Unmarshal([]byte(data), &msg); err != nil {
+								t.Fatal(err)
+							}
 						}
 					}
+					if msg.Method == "" {
+						continue
+					}
+					if msg.Params.Progress <= progress || msg.Params.ProgressToken == nil || *msg.Params.ProgressToken != 0 || wrote.at-lastProgress > 20*time.Second {
+						t.Errorf("progress %v after %v, %s after the last: %s", msg.Params.Progress, progress, wrote.at-lastProgress, wrote.text)
+					}
+					progress, lastProgress = msg.Params.Progress, wrote.at
 				}
-				if msg.Method == "" {
-					continue
+				if (progress > 0) != (token != "") || comments < 4 {
+					t.Errorf("token %q: progress up to %v, %d comments", token, progress, comments)
 				}
-				if msg.Params.Progress <= progress || msg.Params.ProgressToken == nil || *msg.Params.ProgressToken != 0 || wrote.at-lastProgress > 20*time.Second {
-					t.Errorf("progress %v after %v, %s after the last: %s", msg.Params.Progress, progress, wrote.at-lastProgress, wrote.text)
+				if end := rec.writes[len(rec.writes)-1]; end.at != 89*time.Second || !strings.Contains(end.text, "DEADLINE_EXCEEDED") {
+					t.Errorf("last write = %+v, want the result after 89s", end)
 				}
-				progress, lastProgress = msg.Params.Progress, wrote.at
-			}
-			if (progress > 0) != (token != "") || comments < 4 {
-				t.Errorf("token %q: progress up to %v, %d comments", token, progress, comments)
-			}
-			if end := rec.writes[len(rec.writes)-1]; end.at != 89*time.Second || !strings.Contains(end.text, "DEADLINE_EXCEEDED") {
-				t.Errorf("last write = %+v, want the result after 89s", end)
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 // timedRecorder is a response that notes when it was written to.
@@ -268,21 +276,23 @@ func (r *timedRecorder) Write(p []byte) (int, error) {
 
 // TestEventsAreFlushed reads a stream while the call runs.
 func TestEventsAreFlushed(t *testing.T) {
-	w := newWorld(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	res := post(ctx, t, w.serve(), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_watch","arguments":{"count":1,"hang":true},"_meta":{"progressToken":"p"}}}`, nil)
-	defer res.Body.Close()
-	lines := bufio.NewScanner(res.Body)
-	for lines.Scan() && !strings.Contains(lines.Text(), `"progress":1`) {
-		continue
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "the call at the backend", w.hung)
-	cancel()
-	await(t, "the cancellation at the backend", w.ended)
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		res := post(ctx, t, w.serve(), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_watch","arguments":{"count":1,"hang":true},"_meta":{"progressToken":"p"}}}`, nil)
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		for lines.Scan() && !strings.Contains(lines.Text(), `"progress":1`) {
+			continue
+		}
+		if err := lines.Err(); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the call at the backend", w.hung)
+		cancel()
+		await(t, "the cancellation at the backend", w.ended)
+	})
 }
 
 // TestDrain pins that streams that wait for changes end, and that calls do not.

@@ -66,91 +66,122 @@ func callLine(id, act string) string {
 
 // TestStdioCancel pins that a cancelled call gets no answer, and that only the very id cancels.
 func TestStdioCancel(t *testing.T) {
-	w := newWorld(t, nil)
-	k := w.talk(t.Context())
-	k.say(callLine("7", "hang"))
-	await(t, "the call at the backend", w.hung)
-	for _, other := range []string{`"7"`, `8`, `null`, `{}`} {
-		k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + other + `}}`)
-	}
-	k.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
-	k.hear(`"id":1`)
-	if len(w.ended) > 0 {
-		t.Fatal("another id cancelled the call")
-	}
-	k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
-	await(t, "the cancellation at the backend", w.ended)
-	k.say(callLine("8", ""))
-	k.hear(`"id":8`)
-	_ = k.in.Close()
-	k.end()
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		k := w.talk(t.Context())
+		k.say(callLine("7", "hang"))
+		await(t, "the call at the backend", w.hung)
+		for _, other := range []string{`"7"`, `8`, `null`, `{}`} {
+			k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + other + `}}`)
+		}
+		k.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		k.hear(`"id":1`)
+		if len(w.ended) > 0 {
+			t.Fatal("another id cancelled the call")
+		}
+		k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+		await(t, "the cancellation at the backend", w.ended)
+		k.say(callLine("8", ""))
+		k.hear(`"id":8`)
+		_ = k.in.Close()
+		k.end()
+	})
 }
 
 // TestStdioParallel pins that a call does not wait for the one before it.
 func TestStdioParallel(t *testing.T) {
-	w := newWorld(t, nil)
-	k := w.talk(t.Context())
-	k.say(callLine("1", "hang"))
-	await(t, "the call at the backend", w.hung)
-	k.say(callLine("1", ""))
-	k.hear(`"error":{"code":-32600,"message":"id 1 is in use`)
-	k.say(callLine("2", ""))
-	k.hear(`"id":2`)
-	k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	await(t, "the cancellation at the backend", w.ended)
-	_ = k.in.Close()
-	k.end()
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		k := w.talk(t.Context())
+		k.say(callLine("1", "hang"))
+		await(t, "the call at the backend", w.hung)
+		k.say(callLine("1", ""))
+		k.hear(`"error":{"code":-32600,"message":"id 1 is in use`)
+		k.say(callLine("2", ""))
+		k.hear(`"id":2`)
+		k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		await(t, "the cancellation at the backend", w.ended)
+		_ = k.in.Close()
+		k.end()
+	})
 }
 
 // TestStdioDrain pins that calls in flight are answered after the input has ended.
 func TestStdioDrain(t *testing.T) {
-	w := newWorld(t, nil)
-	in, out, wait := w.pipe(t.Context())
-	go func() {
-		var all strings.Builder
-		all.WriteString(helloLine + "\n")
-		for i := range 50 {
-			all.WriteString(callLine(fmt.Sprint(i), "") + "\n")
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		in, out, wait := w.pipe(t.Context())
+		go func() {
+			var all strings.Builder
+			all.WriteString(helloLine + "\n")
+			for i := range 50 {
+				all.WriteString(callLine(fmt.Sprint(i), "") + "\n")
+			}
+			_, _ = io.WriteString(in, strings.TrimSuffix(all.String(), "\n")) // the last line ends with the input
+			_ = in.Close()
+		}()
+		answers := 0
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			answers++
 		}
-		_, _ = io.WriteString(in, strings.TrimSuffix(all.String(), "\n")) // the last line ends with the input
-		_ = in.Close()
-	}()
-	answers := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		answers++
-	}
-	if answers != 51 {
-		t.Errorf("%d answers, want 51", answers)
-	}
-	if err := wait(); err != nil {
-		t.Errorf("ServeStdio() = %v, want nil", err)
-	}
+		if answers != 51 {
+			t.Errorf("%d answers, want 51", answers)
+		}
+		if err := wait(); err != nil {
+			t.Errorf("ServeStdio() = %v, want nil", err)
+		}
+	})
 }
 
 // TestStdioDrainIsBounded pins that a call that does not end is cancelled.
 func TestStdioDrainIsBounded(t *testing.T) {
-	for _, how := range []string{"input ends", "context ends"} {
-		t.Run(how, func(t *testing.T) {
-			w := newWorld(t, func(c *mcpadapter.Config) { c.DrainTimeout = 50 * time.Millisecond })
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			k := w.talk(ctx)
-			k.say(callLine("1", "hang"))
-			await(t, "the call at the backend", w.hung)
-			if how == "input ends" {
-				_ = k.in.Close()
-			} else {
-				cancel()
-			}
-			await(t, "the cancellation at the backend", w.ended)
-			for k.lines.Scan() { // an answer that says so is allowed
-				continue
-			}
-			if err := k.wait(); err != nil {
-				t.Errorf("ServeStdio() = %v, want nil", err)
-			}
-		})
-	}
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		for _, how := range []string{"input ends", "context ends"} {
+			t.Run(how, func(t *testing.T) {
+				w := newWorld(t, func(c *mcpadapter.Config) { path(c); c.DrainTimeout = 50 * time.Millisecond })
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				k := w.talk(ctx)
+				k.say(callLine("1", "hang"))
+				await(t, "the call at the backend", w.hung)
+				if how == "input ends" {
+					_ = k.in.Close()
+				} else {
+					cancel()
+				}
+				await(t, "the cancellation at the backend", w.ended)
+				for k.lines.Scan() { // an answer that says so is allowed
+					continue
+				}
+				if err := k.wait(); err != nil {
+					t.Errorf("ServeStdio() = %v, want nil", err)
+				}
+			})
+		}
+	})
+}
+
+// TestCloseWaits pins that Close lets calls over stdio end.
+func TestCloseWaits(t *testing.T) {
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		k := w.talk(t.Context())
+		k.say(callLine("1", "hang"))
+		await(t, "the call at the backend", w.hung)
+		closed := make(chan error, 1)
+		go func() { closed <- w.adapter.Close() }()
+		k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
+		if len(closed) > 0 || len(w.ended) > 0 {
+			t.Error("Close did not wait for the call")
+		}
+		k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		await(t, "the cancellation at the backend", w.ended)
+		if err := await(t, "the return of Close", closed); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+		k.end()
+		_ = k.in.Close()
+	})
 }
 
 func TestStdioBreaks(t *testing.T) {

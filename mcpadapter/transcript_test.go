@@ -115,8 +115,12 @@ func forTranscripts(t *testing.T, pattern string, open func(*testing.T, *world) 
 
 // forPaths runs f for the fast path, which is the default, and for the SDK alone.
 func forPaths(t *testing.T, name string, f func(*testing.T, func(*mcpadapter.Config))) {
-	t.Run(name+"/fast", func(t *testing.T) { f(t, func(*mcpadapter.Config) {}) })
-	t.Run(name+"/sdk", func(t *testing.T) { f(t, mcpadapter.SDKOnly) })
+	t.Helper()
+	if name != "" {
+		name += "/"
+	}
+	t.Run(name+"fast", func(t *testing.T) { f(t, func(*mcpadapter.Config) {}) })
+	t.Run(name+"sdk", func(t *testing.T) { f(t, mcpadapter.SDKOnly) })
 }
 
 // sessionID is what differs from run to run.

@@ -374,6 +374,7 @@ type door struct {
 	version string
 	stdio   bool
 	session bool
+	sdkOnly bool
 }
 
 var doors = []door{
@@ -384,6 +385,9 @@ var doors = []door{
 	{name: "stdio 2025-06-18", version: "2025-06-18", stdio: true},
 	{name: "stdio 2025-11-25", version: "2025-11-25", stdio: true},
 	{name: "stdio 2026-07-28", version: "2026-07-28", stdio: true},
+	{name: "http 2025-11-25 sdk", version: "2025-11-25", sdkOnly: true},
+	{name: "http 2026-07-28 sdk", version: "2026-07-28", sdkOnly: true},
+	{name: "stdio 2025-11-25 sdk", version: "2025-11-25", stdio: true, sdkOnly: true},
 }
 
 // forDoors runs f with a client on a world of its own, once per transport and version.
@@ -392,6 +396,9 @@ func forDoors(t *testing.T, change func(*mcpadapter.Config), options func() *mcp
 		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
 			w := newWorld(t, func(c *mcpadapter.Config) {
 				c.Sessions = d.session
+				if d.sdkOnly {
+					mcpadapter.SDKOnly(c)
+				}
 				if change != nil {
 					change(c)
 				}
