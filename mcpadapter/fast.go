@@ -202,11 +202,27 @@ func (s *scanner) anyObject() bool {
 	return ok && first == '{'
 }
 
-// clientInfo reads how the client introduces itself: strings, and icons if there are none.
+// clientInfo reads how the client introduces itself: strings, and icons that are made of strings.
 func (s *scanner) clientInfo() bool {
 	return s.object(func(name []byte) bool {
-		first := s.space()
-		v, ok := s.value()
-		return ok && (first == '"' || string(name) == "icons" && string(v) == "[]")
+		if string(name) == "icons" {
+			return s.array(func() bool { return s.object(s.icon) })
+		}
+		return s.anyString()
 	})
+}
+
+func (s *scanner) icon(name []byte) bool {
+	if string(name) == "sizes" {
+		return s.array(s.anyString)
+	}
+	return s.anyString()
+}
+
+func (s *scanner) anyString() bool {
+	if s.space() != '"' {
+		return false
+	}
+	_, _, ok := s.text()
+	return ok
 }

@@ -31,6 +31,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	}
 	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
 	reply := &reply{w: w, rc: rc, id: q.id, form: form}
+	defer reply.stop() // also when a handler panics
 	if q.method == "tools/call" {
 		if session := r.Header.Get(sessionHeader); session != "" && !q.modern() {
 			var cancel context.CancelFunc

@@ -12,6 +12,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -216,7 +218,8 @@ var metas = []string{
 	`"traceparent":1`, `"other":{"a":[1,null,"x"]}`, `"other":1e400`,
 	`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}`,
 	`"io.modelcontextprotocol/clientInfo":{"name":1}`, `"io.modelcontextprotocol/clientInfo":null`,
-	`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1","icons":[{"src":"x"}]}`,
+	`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1","icons":[{"src":"x","sizes":["1x1"],"theme":"dark"}],"websiteUrl":"u"}`,
+	`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1","icons":[{"src":"x","sizes":"1x1"}]}`,
 	`"io.modelcontextprotocol/logLevel":"debug"`, `"io.modelcontextprotocol/logLevel":7`,
 }
 
@@ -309,7 +312,7 @@ func TestFastPathIsTaken(t *testing.T) {
 	for _, version := range []string{"", "2025-06-18", "2025-11-25", "2026-07-28"} {
 		members := ""
 		if version == "2026-07-28" {
-			members = modernMembers + `{"elicitation":{"form":{}}},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}`
+			members = modernMembers + `{"elicitation":{"form":{}}},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1","icons":[{"src":"x","sizes":["1x1"]}]}`
 		}
 		for _, m := range []struct{ method, params string }{
 			{"ping", ``},
@@ -323,7 +326,7 @@ func TestFastPathIsTaken(t *testing.T) {
 			if m.method == "ping" && members != "" || m.method == "server/discover" && members == "" {
 				continue // the version does not have it
 			}
-			for _, meta := range []string{"-", `"progressToken":3`, `"progressToken":"p","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","some/thing":{"a":1}`} {
+			for _, meta := range []string{"-", `"progressToken":3`, `"io.modelcontextprotocol/logLevel":"info"`, `"progressToken":"p","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","some/thing":{"a":1}`} {
 				body := message(`1`, m.method, m.params, meta, members)
 				header := headerOf(version, m.method, m.params, accepts[2])
 				header.Set("Mcp-Session-Id", "caller-ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -453,6 +456,30 @@ func FuzzFastPath(f *testing.F) {
 			if diff := cmp.Diff(p.overStdio(t, p.sdk, hello, body), p.overStdio(t, p.fast, hello, body)); diff != "" {
 				t.Errorf("%s\n%q\n(-SDK +fast path):\n%s", hello, body, diff)
 			}
+		}
+	})
+}
+
+// TestPanicEndsComments pins that nothing is written to a response whose handler has panicked, which net/http recovers from.
+func TestPanicEndsComments(t *testing.T) {
+	snapshot := snapshotOf(t, shopProto)
+	synctest.Test(t, func(t *testing.T) {
+		cat := &mutableCatalog{}
+		cat.current.Store(snapshot)
+		door := mcpadapter.New(mcpadapter.Config{Catalog: cat, Handler: func(grpc.ServerStream) error { panic("a fault in the chain") }}).HTTPHandler()
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(callLine("1", "")))
+		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {accepts[2]}}
+		rec := &timedRecorder{header: http.Header{}, began: time.Now()}
+		func() {
+			defer func() { _ = recover() }()
+			door.ServeHTTP(rec, req)
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
+		if len(rec.writes) > 0 {
+			t.Errorf("after the panic: %+v, want nothing", rec.writes)
 		}
 	})
 }

@@ -108,12 +108,7 @@ func (r *reply) open(status int, contentType []string) {
 // conclude sends the answer of the fast path, and ends the reply. The length goes first if nothing else did: the whole answer is then
 // one write, and an event stream of a single event is as long as that.
 func (r *reply) conclude(answer quickAnswer, modern bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
+	r.stop()
 	pieces := answer.pieces
 	if r.status == 0 {
 		status, contentType := http.StatusOK, eventType
@@ -236,14 +231,19 @@ func (r *reply) keepAnswer(event []byte) {
 // FlushError does nothing: every event is flushed as it is written.
 func (r *reply) FlushError() error { return nil }
 
-// refuse answers with an error of this door instead of the SDK's answer.
-func (r *reply) refuse(status int, e *jsonrpc.Error) {
+// stop ends the comments: none is sent once it has returned.
+func (r *reply) stop() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.done = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	r.mu.Unlock()
+}
+
+// refuse answers with an error of this door instead of the SDK's answer.
+func (r *reply) refuse(status int, e *jsonrpc.Error) {
+	r.stop()
 	refuse(r.w, status, r.id, e)
 }
 

@@ -43,7 +43,7 @@ func (s *scanner) value() ([]byte, bool) {
 	case '{':
 		ok = s.object(func([]byte) bool { _, ok := s.value(); return ok })
 	case '[':
-		ok = s.array()
+		ok = s.array(func() bool { _, ok := s.value(); return ok })
 	case '"':
 		_, _, ok = s.text()
 	case 't':
@@ -89,12 +89,13 @@ func (s *scanner) object(member func(name []byte) bool) bool {
 	return s.leave()
 }
 
-func (s *scanner) array() bool {
-	if !s.enter() {
+// array reads an array, of which element reads each one.
+func (s *scanner) array(element func() bool) bool {
+	if s.space() != '[' || !s.enter() {
 		return false
 	}
 	for more := s.space() != ']'; more; {
-		if _, ok := s.value(); !ok {
+		if !element() {
 			return false
 		}
 		switch s.space() {

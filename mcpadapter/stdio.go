@@ -16,8 +16,8 @@ import (
 )
 
 // ServeStdio serves one client that sends one JSON-RPC message a line on in and reads the answers from out, which carries nothing else.
-// It returns nil when in has ended, ctx is done or the adapter is closed, after calls in flight have ended or Config.DrainTimeout has passed; an error means
-// that in or out broke. If in is an io.Closer it is closed when ctx ends first. One Adapter may serve several clients at once.
+// It returns nil when in has ended, ctx is done or the adapter is closed, after calls in flight have ended or Config.DrainTimeout has
+// passed; an error means that in or out broke. If in is an io.Closer it is closed when ctx ends first. One Adapter may serve several clients at once.
 func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := &lineConn{
 		out:     out,
