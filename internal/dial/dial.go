@@ -37,6 +37,13 @@ const (
 	keepaliveTime    = 6 * time.Minute
 	keepaliveTimeout = 20 * time.Second
 
+	// streamWindow is what a stream holds of a backend's messages that its caller does not take: grpc-go's own estimate would let it grow to
+	// 16 MiB each. At a round trip of 1 ms it is 250 MB a second for one stream. A message that is larger still comes in one piece.
+	streamWindow = 256 << 10
+	// connWindow bounds what is on the way for all streams of a connection. grpc-go gives it back as bytes come in, not as they are taken:
+	// streams that nobody reads starve no other.
+	connWindow = 16 << 20
+
 	// connectWait is how long a call waits for a connection that is being made for the first time.
 	connectWait = time.Second
 )
@@ -131,6 +138,8 @@ func options(cfg Config) ([]grpc.DialOption, error) {
 		grpc.WithIdleTimeout(0),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(recv), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
 			MinConnectTimeout: connectTimeout,

@@ -33,6 +33,13 @@ const (
 	DefaultMaxStreams   = 1024
 )
 
+// What a call holds of requests that its backend does not take, and what is on the way for all calls of a connection: grpc-go's own estimate
+// would let each call hold 16 MiB. The connection's window is given back as bytes come in, so calls that stall starve no other.
+const (
+	streamWindow = 256 << 10
+	connWindow   = 16 << 20
+)
+
 // Snapshots is where the methods come from; *catalog.Catalog is one.
 type Snapshots interface{ Snapshot() *catalog.Snapshot }
 
@@ -94,6 +101,8 @@ func New(cfg Config) *Server {
 		grpc.MaxConcurrentStreams(cfg.MaxStreams),
 		grpc.MaxHeaderListSize(64 << 10),
 		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(8),
 		grpc.WaitForHandlers(true),
 		// Clients may ping more often than gRPC's five minutes, with idle connections too, since many do so to get past load balancers.
