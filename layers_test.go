@@ -42,7 +42,7 @@ var layers = map[string]int{
 var only = map[string]string{
 	"github.com/modelcontextprotocol/go-sdk": "mcpadapter",
 	"github.com/spf13/cobra":                 "cmd/toolway",
-	"github.com/goccy/go-yaml":               "internal/mesh",
+	"go.yaml.in/yaml":                        "internal/mesh",
 }
 
 // forbidden imports, with the remedy.

@@ -14,8 +14,8 @@ import (
 )
 
 // Errors sees to it that every error that leaves the chain is a gRPC status. A status passes as it is, details included. A context's
-// error becomes CANCELLED or DEADLINE_EXCEEDED. Any other error becomes INTERNAL with a fixed text, and is logged with a grpcurl line that
-// makes the same call again: what it says is for the operator, not for the caller.
+// error becomes CANCELLED or DEADLINE_EXCEEDED, or the status that the context was cancelled with. Any other error becomes INTERNAL with a
+// fixed text, and is logged with a grpcurl line that makes the same call again: what it says is for the operator, not for the caller.
 func Errors(o Options) grpc.StreamServerInterceptor {
 	o = o.withDefaults()
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -23,10 +23,13 @@ func Errors(o Options) grpc.StreamServerInterceptor {
 		if err == nil {
 			return nil
 		}
+		ctx := stream.Context()
+		if st, ok := cause(ctx, err); ok {
+			return st.Err()
+		}
 		if bare, ok := err.(interface{ GRPCStatus() *status.Status }); ok && bare.GRPCStatus() != nil {
 			return err
 		}
-		ctx := stream.Context()
 		c := call.FromContext(ctx)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
@@ -45,6 +48,14 @@ func Errors(o Options) grpc.StreamServerInterceptor {
 		logInternal(ctx, o, c, "internal error", err)
 		return internal(c)
 	}
+}
+
+// cause returns the status with which the call's context was cancelled, if err only says that it was: a mesh that shuts down tells callers so.
+func cause(ctx context.Context, err error) (*status.Status, bool) {
+	if ctx.Err() == nil || status.Code(err) != codes.Canceled && !errors.Is(err, context.Canceled) {
+		return nil, false
+	}
+	return wrapped(context.Cause(ctx))
 }
 
 func wrapped(err error) (*status.Status, bool) {

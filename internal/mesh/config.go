@@ -1,22 +1,15 @@
 package mesh
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"net"
-	"os"
+	"net/url"
 	"path/filepath"
-	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml"
-
-	"github.com/toolway/toolway/internal/nearmiss"
 )
 
 // Config is everything an operator can say. The zero value, after Normalise, serves on loopback with embedded defaults.
@@ -141,101 +134,6 @@ type Trace struct {
 	SampleRatio *float64 `yaml:"sample_ratio"`
 }
 
-// Duration is a time.Duration that YAML writes as "1m30s".
-type Duration time.Duration
-
-// UnmarshalYAML reads "1m30s".
-func (d *Duration) UnmarshalYAML(b []byte) error {
-	var s string
-	if err := yaml.Unmarshal(b, &s); err != nil {
-		return err
-	}
-	v, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration: write it as 500ms, 30s or 5m", s)
-	}
-	if v < 0 {
-		return fmt.Errorf("duration %q is negative", s)
-	}
-	*d = Duration(v)
-	return nil
-}
-
-// Load reads a configuration file. Unknown keys are errors that name the line and, where there is one, the key that was meant. Relative
-// paths in the file are relative to the file.
-func Load(path string) (Config, error) {
-	var c Config
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return c, fmt.Errorf("read configuration: %w", err)
-	}
-	// An empty document, or one of comments only, is io.EOF and means all defaults.
-	if err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("configuration %q: %w", path, explain(err))
-	}
-	dir := filepath.Dir(path)
-	for i := range c.Backends {
-		b := &c.Backends[i]
-		for j := range b.Descriptors {
-			b.Descriptors[j] = relativeTo(dir, b.Descriptors[j])
-		}
-		if b.TLS != nil {
-			b.TLS.CA, b.TLS.Cert, b.TLS.Key = relativeTo(dir, b.TLS.CA), relativeTo(dir, b.TLS.Cert), relativeTo(dir, b.TLS.Key)
-		}
-	}
-	c.Data = relativeTo(dir, c.Data)
-	return c, nil
-}
-
-func relativeTo(dir, path string) string {
-	if path == "" || filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
-}
-
-// explain says where and what in a YAML error, without the library's drawing.
-func explain(err error) error {
-	var at yaml.Error
-	if !errors.As(err, &at) {
-		return err
-	}
-	where := ""
-	if t := at.GetToken(); t != nil && t.Position != nil {
-		where = fmt.Sprintf("line %d, column %d: ", t.Position.Line, t.Position.Column)
-	}
-	msg := at.GetMessage()
-	var unknown *yaml.UnknownFieldError
-	if errors.As(err, &unknown) {
-		name := strings.Trim(strings.TrimPrefix(msg, "unknown field "), `"`)
-		msg = fmt.Sprintf("unknown key %q", name)
-		if near := nearmiss.Find(name, keys(reflect.TypeFor[Config]())); near != "" {
-			msg += fmt.Sprintf("; did you mean %q?", near)
-		}
-	}
-	return errors.New(where + msg)
-}
-
-// keys yields every YAML key below t.
-func keys(t reflect.Type) iter.Seq[string] {
-	return func(yield func(string) bool) { walkKeys(t, yield) }
-}
-
-func walkKeys(t reflect.Type, yield func(string) bool) bool {
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice:
-		return walkKeys(t.Elem(), yield)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			f := t.Field(i)
-			if !yield(f.Tag.Get("yaml")) || !walkKeys(f.Type, yield) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 var backendName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // Normalise fills in defaults and refuses contradictions.
@@ -292,16 +190,49 @@ func (c *Config) Normalise() error {
 			}
 		}
 	}
-	if c.Admin.Addr != Off && !loopback(c.Admin.Addr) {
-		return fmt.Errorf("admin address %q is not a loopback address, and the admin listener has no authentication: use 127.0.0.1:8081, or \"off\"", c.Admin.Addr)
-	}
-	for name, addr := range map[string]string{"grpc": c.GRPC.Addr, "http": c.HTTP.Addr, "admin": c.Admin.Addr} {
-		if addr == Off {
+	for _, l := range []struct{ name, addr string }{{"grpc", c.GRPC.Addr}, {"http", c.HTTP.Addr}, {"admin", c.Admin.Addr}} {
+		if l.addr == Off {
 			continue
 		}
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return fmt.Errorf("%s address %q: want host:port, such as 127.0.0.1:8080, or \"off\"", name, addr)
+		if err := checkListen(l.addr); err != nil {
+			return fmt.Errorf("%s address %q: %w", l.name, l.addr, err)
 		}
+	}
+	switch {
+	case c.Admin.Addr != Off && !loopback(c.Admin.Addr):
+		return fmt.Errorf("admin address %q is not a loopback address, and the admin listener has no authentication: use 127.0.0.1:8081, or \"off\"", c.Admin.Addr)
+	case c.Admin.Addr == Off && c.Admin.Pprof:
+		return errors.New("pprof is served on the admin address, which is off: give it one, or drop pprof")
+	case c.GRPC.MaxMessageBytes < 0, c.HTTP.MaxBodyBytes < 0:
+		return errors.New("grpc.max_message_bytes and http.max_body_bytes: a limit cannot be negative; leave it out for the default")
+	}
+	return c.checkLists()
+}
+
+// checkLists refuses entries that would never match anything.
+func (c *Config) checkLists() error {
+	for _, o := range c.HTTP.AllowedOrigins {
+		u, err := url.Parse(o)
+		if err != nil || u.Scheme == "" || u.Host == "" || strings.Contains(o, "*") || strings.Trim(u.Path, "/") != "" {
+			return fmt.Errorf("http.allowed_origins: %q is not an origin: write scheme and host, such as https://console.example.com; there are no wildcards", o)
+		}
+	}
+	for _, h := range c.HTTP.AllowedHosts {
+		if h == "" || strings.ContainsAny(h, "/*@ ") {
+			return fmt.Errorf("http.allowed_hosts: %q is not a host name: write it as in tools.example.com, without scheme or path; there are no wildcards", h)
+		}
+	}
+	return nil
+}
+
+// checkListen wants host:port with a number as port; an empty host means all addresses.
+func checkListen(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return errors.New(`want host:port, such as 127.0.0.1:8080, or "off"`)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q is not a number from 0, which takes a free one, to 65535", port)
 	}
 	return nil
 }
@@ -323,15 +254,36 @@ func loopback(addr string) bool {
 
 // checkTarget refuses what gRPC would only complain about much later.
 func checkTarget(t string) error {
+	const want = "want host:port, dns:///host:port or unix:/path"
 	if t == "" {
-		return errors.New("empty target: want host:port, dns:///host:port or unix:/path")
+		return errors.New("empty target: " + want)
 	}
-	if strings.Contains(t, "://") || strings.HasPrefix(t, "unix:") || strings.HasPrefix(t, "unix-abstract:") || strings.HasPrefix(t, "dns:") || strings.HasPrefix(t, "passthrough:") {
+	if strings.ContainsAny(t, " \t\n=") && !strings.HasPrefix(t, "unix") {
+		return fmt.Errorf("target %q: %s; a backend's name is lower-case letters, digits and dashes", t, want)
+	}
+	scheme, rest, ok := strings.Cut(t, ":")
+	switch {
+	case !ok:
+	case scheme == "unix", scheme == "unix-abstract":
+		if strings.Trim(rest, "/") == "" {
+			return fmt.Errorf("target %q has no path: %s", t, want)
+		}
 		return nil
+	case scheme == "dns", scheme == "passthrough":
+		_, rest, _ = strings.Cut(strings.TrimPrefix(rest, "//"), "/")
+		if rest == "" {
+			return fmt.Errorf("target %q has no host: write %s:///host:port", t, scheme)
+		}
+		return nil
+	case strings.HasPrefix(rest, "//"):
+		return fmt.Errorf("target %q: scheme %q is not served: %s", t, scheme, want)
 	}
 	host, port, err := net.SplitHostPort(t)
 	if err != nil || port == "" {
-		return fmt.Errorf("target %q has no port: want host:port, dns:///host:port or unix:/path", t)
+		return fmt.Errorf("target %q has no port: %s", t, want)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("target %q: port %q is not a number from 1 to 65535", t, port)
 	}
 	if host == "" {
 		return fmt.Errorf("target %q has no host: for this machine write 127.0.0.1%s", t, t)

@@ -45,14 +45,26 @@ metadata: {allow: [x-acme-*]}
 	}
 }
 
+func TestLoadTakesPlainAddressesInFlowLists(t *testing.T) {
+	c, err := load(t, "backends: [{targets: [127.0.0.1:17001, '[::1]:17002']}]\n")
+	if err != nil || len(c.Backends) != 1 || c.Backends[0].Targets[0] != "127.0.0.1:17001" {
+		t.Errorf("Load = %+v, %v", c.Backends, err)
+	}
+}
+
 func TestLoadSaysWhatAndWhere(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
-		{"unknown key", "backends:\n  - name: a\n    target: x:1\n", `line 3, column 5: unknown key "target"; did you mean "targets"?`},
+		{"unknown key", "backends:\n  - name: a\n    target: x:1\n", `line 3, column 5: backends[0]: unknown key "target"; did you mean "targets"?`},
 		{"unknown section", "http:\n  adddr: x\n", `unknown key "adddr"; did you mean "addr"?`},
-		{"far from anything", "zzzzzzzz: 1\n", `unknown key "zzzzzzzz"`},
-		{"wrong type", "backends: 7\n", "line 1"},
+		{"far from anything", "log: {zzzzzzzz: 1}\n", `line 1, column 7: log: unknown key "zzzzzzzz"; here may stand format, level`},
+		{"no list", "backends: 7\n", `line 1, column 11: backends: want a list, such as [a, b], got "7"`},
+		{"no number", "http:\n  max_body_bytes: lots\n", `line 2, column 19: http.max_body_bytes: want a whole number, got "lots"`},
+		{"no truth value", "mcp: {sessions: maybe}\n", `mcp.sessions: want true or false, got "maybe"`},
+		{"no section", "http: 8080\n", `http: want keys and values, got "8080"`},
+		{"two documents", "drain: 1s\n---\ndrain: 2s\n", "a second document"},
+		{"key twice", "drain: 1s\ndrain: 2s\n", "already defined"},
 		{"bad duration", "drain: soon\n", `"soon" is not a duration: write it as 500ms, 30s or 5m`},
-		{"negative duration", "drain: -1s\n", `negative`},
+		{"negative duration", "drain: -1s\n", `line 1, column 8: drain: duration "-1s" is negative`},
 		{"not YAML", "a: [\n", "line 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,6 +115,17 @@ func TestNormaliseRefuses(t *testing.T) {
 		{"no port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"host"}}}}, `"host" has no port`},
 		{"no host", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{":50051"}}}}, "127.0.0.1:50051"},
 		{"bad name", mesh.Config{Backends: []mesh.Backend{{Name: "A b", Targets: []string{"x:1"}}}}, `backend name "A b"`},
+		{"admin without port", mesh.Config{Admin: mesh.Admin{Addr: "127.0.0.1"}}, "want host:port"},
+		{"listen on a socket", mesh.Config{GRPC: mesh.GRPC{Addr: "unix:/x"}}, "not a number"},
+		{"pprof nowhere", mesh.Config{Admin: mesh.Admin{Addr: "off", Pprof: true}}, "which is off"},
+		{"any origin", mesh.Config{HTTP: mesh.HTTP{AllowedOrigins: []string{"*"}}}, "is not an origin"},
+		{"origin without scheme", mesh.Config{HTTP: mesh.HTTP{AllowedOrigins: []string{"console.example.com"}}}, "is not an origin"},
+		{"host with scheme", mesh.Config{HTTP: mesh.HTTP{AllowedHosts: []string{"http://x"}}}, "is not a host name"},
+		{"negative limit", mesh.Config{HTTP: mesh.HTTP{MaxBodyBytes: -1}}, "cannot be negative"},
+		{"impossible port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:99999"}}}}, `port "99999"`},
+		{"path in a target", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:1/"}}}}, `port "1/"`},
+		{"unknown scheme", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"xds:///orders"}}}}, `scheme "xds" is not served`},
+		{"socket without path", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"unix:"}}}}, "has no path"},
 		{"default above cap", mesh.Config{Deadline: mesh.Deadline{Default: mesh.Duration(time.Hour)}}, "above deadline.max"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -126,7 +149,7 @@ func TestParseBackend(t *testing.T) {
 		{"shop=grpcs://shop.internal:443", "shop", "shop.internal:443", true},
 		{"https://shop.internal:443/", "shop-internal-443", "shop.internal:443", true},
 		{"[::1]:50051", "1-50051", "[::1]:50051", false},
-		{"xds:///a?b=c", "a-b-c", "xds:///a?b=c", false},
+		{"dns://8.8.8.8/orders:1", "orders-1", "dns://8.8.8.8/orders:1", false},
 	} {
 		b, err := mesh.ParseBackend(c.in)
 		if err != nil {
@@ -137,7 +160,7 @@ func TestParseBackend(t *testing.T) {
 			t.Errorf("ParseBackend(%q) = %q %q TLS %v, want %q %q TLS %v", c.in, b.Name, b.Targets[0], b.TLS != nil, c.name, c.target, c.tls)
 		}
 	}
-	for _, bad := range []string{"", "orders=", "localhost", ":50051"} {
+	for _, bad := range []string{"", "orders=", "localhost", ":50051", "=127.0.0.1:1", "Lib X=127.0.0.1:1", "foo:bar"} {
 		if _, err := mesh.ParseBackend(bad); err == nil {
 			t.Errorf("ParseBackend(%q) is accepted", bad)
 		}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,6 +73,11 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 			m.Close()
 		}
 	}()
+	if c.Data != "" {
+		if err := os.MkdirAll(filepath.Join(c.Data, "contracts"), 0o700); err != nil {
+			return nil, fmt.Errorf("data directory: %w; choose another with --data", err)
+		}
+	}
 	if m.telemetry, err = openTelemetry(ctx, c.Trace, o.Version); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 // Serve opens the listeners and serves until ctx is done, then drains: no new calls, streams are told, calls in flight go on for at most
@@ -24,11 +28,10 @@ func (m *Mesh) Serve(ctx context.Context) error {
 	failed := make(chan error, len(listeners))
 	var serving sync.WaitGroup
 	// Requests outlive ctx while the mesh drains; base ends when draining is over.
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
 
-	var servers []*http.Server
-	start := func(l listener, handler http.Handler) {
+	start := func(l listener, handler http.Handler) *http.Server {
 		srv := &http.Server{
 			Handler:           handler,
 			BaseContext:       func(net.Listener) context.Context { return base },
@@ -40,13 +43,14 @@ func (m *Mesh) Serve(ctx context.Context) error {
 		}
 		srv.Protocols.SetHTTP1(true)
 		srv.Protocols.SetUnencryptedHTTP2(true)
-		servers = append(servers, srv)
 		serving.Go(func() {
 			if err := srv.Serve(l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("%s listener: %w", l.door, err)
 			}
 		})
+		return srv
 	}
+	var doors, admin *http.Server
 	for _, l := range listeners {
 		switch l.door {
 		case "grpc":
@@ -56,9 +60,9 @@ func (m *Mesh) Serve(ctx context.Context) error {
 				}
 			})
 		case "http":
-			start(l, m.httpHandler())
+			doors = start(l, m.httpHandler())
 		case "admin":
-			start(l, m.adminHandler())
+			admin = start(l, m.adminHandler())
 		}
 		m.log.Info("listening", "door", l.door, "addr", l.Addr().String())
 		if l.door != "admin" && !loopback(l.Addr().String()) {
@@ -77,28 +81,43 @@ func (m *Mesh) Serve(ctx context.Context) error {
 		m.log.Info("draining", "bound", time.Duration(m.config.Drain))
 	case err = <-failed:
 	}
-	m.drain(servers, cancel)
+	m.drain(doors, func() {
+		cancel(call.Error(codes.Unavailable, "SHUTTING_DOWN", "the mesh is shutting down", "hint", "call again: another instance, or the next one, takes it; whether it took effect is not known"))
+	})
+	if admin != nil { // last, so that probes see the mesh drain
+		if err := admin.Close(); err != nil {
+			m.log.Warn("close the admin listener", "error", err)
+		}
+	}
 	serving.Wait()
 	m.log.Info("stopped")
 	return err
 }
 
-// drain lets calls in flight finish within the bound, then cuts them.
-func (m *Mesh) drain(servers []*http.Server, cut context.CancelFunc) {
+// cutGrace is what is left of the drain time for calls that are cut to tell their callers.
+const cutGrace = time.Second
+
+// drain lets calls in flight finish within the bound. Then it cancels what is left, so that callers are told, and closes.
+func (m *Mesh) drain(doors *http.Server, cut func()) {
 	m.draining.Store(true)
 	m.health.Shutdown()
 	m.gateway.Drain()
 	m.mcp.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(m.config.Drain))
+	bound := time.Duration(m.config.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	var stopping sync.WaitGroup
 	stopping.Go(func() { m.proxy.Stop(ctx) })
-	for _, srv := range servers {
+	if doors != nil {
 		stopping.Go(func() {
-			if err := srv.Shutdown(ctx); err != nil {
-				m.log.Warn("calls were cut after the drain time", "error", err)
+			cutting := time.AfterFunc(max(bound-cutGrace, bound/2), func() {
+				m.log.Warn("calls still in flight are cut")
 				cut()
-				if err := srv.Close(); err != nil {
+			})
+			defer cutting.Stop()
+			if err := doors.Shutdown(ctx); err != nil {
+				m.log.Warn("connections were closed after the drain time", "error", err)
+				if err := doors.Close(); err != nil {
 					m.log.Warn("close connections", "error", err)
 				}
 			}
