@@ -55,6 +55,7 @@ vet: ## go vet in every module
 .PHONY: generate
 generate: ## Regenerate gen/ from proto/
 	$(BUF) generate
+	go -C tests generate .
 
 .PHONY: release-contract
 release-contract: ## Make the present contract the one that buf breaking checks against

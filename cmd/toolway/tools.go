@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/mesh"
@@ -101,7 +104,7 @@ func toolsListCommand() *cobra.Command {
 				return err
 			}
 			if len(s.Tools()) == 0 {
-				return errors.New("no tools: see the findings above, or ask for them with toolway check")
+				return errors.New("no tools; toolway check says what is wrong with a contract")
 			}
 			return nil
 		},
@@ -120,7 +123,12 @@ func toolsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show TOOL|METHOD",
 		Short: "Show one tool as an agent sees it",
-		Args:  cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want one tool or method, got %d: %s", len(args), cmd.UseLine())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, ok := map[string]toolschema.Profile{"portable": toolschema.Portable, "full": toolschema.Full, "strict": toolschema.Strict}[profile]
 			if !ok {
@@ -157,7 +165,12 @@ func toolsCallCommand() *cobra.Command {
 		Short:   "Call one tool and print its replies, one JSON line each",
 		Long:    "Call one tool with JSON arguments (default {}); @FILE reads them from a file, - from standard input.\nReplies are printed as they come, one JSON object a line. A status other than OK is told on standard error; the exit code is 1.",
 		Example: "  toolway tools call --backend 127.0.0.1:50051 greeter_say_hello '{\"name\":\"you\"}'",
-		Args:    cobra.RangeArgs(1, 2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return fmt.Errorf("want a tool and at most one JSON argument, in quotes: %s", strings.TrimSpace(strings.Split(cmd.Example, "\n")[0]))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := []byte("{}")
 			if len(args) == 2 {
@@ -190,8 +203,8 @@ func toolsCallCommand() *cobra.Command {
 			}
 			st := status.Convert(err)
 			fmt.Fprintf(os.Stderr, "toolway: %s: %s\n", code.Code(st.Code()), st.Message())
-			for _, d := range st.Details() {
-				fmt.Fprintf(os.Stderr, "  %v\n", d)
+			for _, d := range st.Proto().GetDetails() {
+				fmt.Fprintf(os.Stderr, "  %s\n", detail(d))
 			}
 			return exitCode(1)
 		},
@@ -199,6 +212,19 @@ func toolsCallCommand() *cobra.Command {
 	f.register(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "deadline of the call (default: the method's)")
 	return cmd
+}
+
+// detail is a status detail as one line of JSON, or its type where that is not linked in.
+func detail(d *anypb.Any) string {
+	b, err := protojson.Marshal(d)
+	if err != nil {
+		return d.GetTypeUrl()
+	}
+	var line bytes.Buffer // protojson's spacing is random
+	if err := json.Compact(&line, b); err != nil {
+		return d.GetTypeUrl()
+	}
+	return line.String()
 }
 
 func readArgument(arg string, stdin io.Reader) ([]byte, error) {
@@ -226,13 +252,13 @@ func findTool(s *catalog.Snapshot, name string) (*catalog.Method, error) {
 		}
 	}
 	warn(s)
-	if near := nearmiss.Find(name, func(yield func(string) bool) {
-		for _, t := range s.Tools() {
-			if !yield(t.Tool.Name) {
-				return
-			}
+	var names []string
+	for _, t := range s.Methods() {
+		if t.Tool.Name != "" {
+			names = append(names, t.Tool.Name, t.FullMethod[1:], string(t.Desc.FullName()))
 		}
-	}); near != "" {
+	}
+	if near := nearmiss.Find(strings.TrimPrefix(name, "/"), slices.Values(names)); near != "" {
 		return nil, fmt.Errorf("no tool %q; did you mean %q?", name, near)
 	}
 	return nil, fmt.Errorf("no tool %q among %d; toolway tools list shows them", name, len(s.Tools()))

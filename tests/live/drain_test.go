@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -66,6 +67,13 @@ func TestDrain(t *testing.T) {
 		}
 		return err != nil || resp.StatusCode == http.StatusServiceUnavailable
 	})
+	run.Eventually(t, "/readyz says that the mesh drains", func() bool {
+		got := fetch(ctx, "http://"+mesh.Admin+"/readyz")
+		return got.code == http.StatusServiceUnavailable && strings.Contains(got.text, `"draining"`)
+	})
+	if got := fetch(ctx, "http://"+mesh.Admin+"/healthz"); got.code != http.StatusOK {
+		t.Errorf("/healthz while draining = %d %s, want 200", got.code, got.text)
+	}
 	select {
 	case <-mesh.Exited():
 		t.Fatalf("the mesh ended with calls in flight:\n%s", mesh.Log())
@@ -80,6 +88,29 @@ func TestDrain(t *testing.T) {
 	if err := mesh.Wait(run.Patience); err != nil {
 		t.Error(err)
 	}
+}
+
+type fetched struct {
+	code int
+	text string
+}
+
+// fetch gets a URL; code 0 means that nobody answered.
+func fetch(ctx context.Context, url string) fetched {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return fetched{text: err.Error()}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fetched{text: err.Error()}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fetched{text: err.Error()}
+	}
+	return fetched{resp.StatusCode, string(body)}
 }
 
 // TestDrainIsBounded has streams that never end by themselves: they are told, and cut when the time is over.
@@ -118,14 +149,21 @@ func TestDrainIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var events []string
+	var last string
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			events = append(events, name)
 		}
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			last = data
+		}
 	}
-	if len(events) == 0 || events[0] != "server_draining" {
-		t.Errorf("events = %q, want server_draining first", events)
+	if len(events) < 2 || events[0] != "server_draining" || events[len(events)-1] != "error" {
+		t.Errorf("events = %q, want server_draining first, and an error when the time is over", events)
+	}
+	if !strings.Contains(last, "shutting down") {
+		t.Errorf("the last event says %s, want that the mesh is shutting down", last)
 	}
 	if err := await(t, grpcEnded, "the end of the gRPC stream"); codeName(status.Code(err)) != "UNAVAILABLE" {
 		t.Errorf("gRPC stream ended with %v, want UNAVAILABLE", err)
