@@ -56,7 +56,7 @@ func (r *Router) Handle(_ any, stream grpc.ServerStream) error {
 		if ctx.Err() != nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}
-		return unavailable(c, conn, err.Error())
+		return unavailable(c, err.Error())
 	}
 	ctx = outgoing(ctx, c)
 	if kind := c.Method.Kind(); kind == (catalog.Kind{}) {
@@ -99,10 +99,10 @@ func unary(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.Serve
 	a.request.Release()
 	if a.peer.Addr == nil {
 		c.Sent = false // no stream was ever made
-		return failed(ctx, c, conn, err)
+		return failed(ctx, c, err)
 	}
 	if err != nil {
-		return a.end(ctx, c, conn, stream, err)
+		return a.end(ctx, c, stream, err)
 	}
 	if err := stream.SetHeader(call.Reply(a.header)); err != nil {
 		return err
@@ -113,7 +113,7 @@ func unary(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.Serve
 }
 
 // end passes on header, trailer and status of a unary call that failed: trailers-only if it came so.
-func (a *attempt) end(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.ServerStream, err error) error {
+func (a *attempt) end(ctx context.Context, c *call.Call, stream grpc.ServerStream, err error) error {
 	if a.header != nil {
 		if err := stream.SendHeader(call.Reply(a.header)); err != nil {
 			return err
@@ -121,9 +121,9 @@ func (a *attempt) end(ctx context.Context, c *call.Call, conn *dial.Conn, stream
 	}
 	stream.SetTrailer(call.Reply(a.trailer))
 	if a.header == nil && len(a.trailer) == 0 {
-		return failed(ctx, c, conn, err)
+		return failed(ctx, c, err)
 	}
-	return late(c, err)
+	return broken(ctx, c, err, a.trailer)
 }
 
 func (a *attempt) release() {
@@ -133,9 +133,19 @@ func (a *attempt) release() {
 
 // failed returns the status of a call to which no backend has answered anything. A connection that is closed while it is used, because its
 // backend was taken out, is CANCELLED to grpc-go; but the caller has cancelled nothing.
-func failed(ctx context.Context, c *call.Call, conn *dial.Conn, err error) error {
+func failed(ctx context.Context, c *call.Call, err error) error {
 	if code := status.Code(err); ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled) {
-		return unavailable(c, conn, status.Convert(err).Message())
+		return unavailable(c, status.Convert(err).Message())
+	}
+	return late(c, err)
+}
+
+// broken returns the status of a call whose backend has answered something. That the connection broke then is told as before the answer; a status
+// that the backend sent stays as it is. grpc-go gives no other sign of which it is than its own words, without trailer and details.
+func broken(ctx context.Context, c *call.Call, err error, trailer metadata.MD) error {
+	st := status.Convert(err)
+	if ctx.Err() == nil && len(trailer) == 0 && len(st.Proto().GetDetails()) == 0 && (st.Code() == codes.Unavailable || st.Code() == codes.Canceled) && dial.Lost(st.Message()) {
+		return unavailable(c, st.Message())
 	}
 	return late(c, err)
 }
@@ -152,7 +162,7 @@ func late(c *call.Call, err error) error {
 		"backend", name, "hint", "give the call more time, or ask for less; whether it took effect is not known")
 }
 
-func unavailable(c *call.Call, conn *dial.Conn, why string) error {
+func unavailable(c *call.Call, why string) error {
 	hint := dial.Explain(why)
 	switch {
 	case c.Sent:
@@ -161,8 +171,8 @@ func unavailable(c *call.Call, conn *dial.Conn, why string) error {
 		hint = "the backend is down or cannot be reached; call again when it is back"
 	}
 	name := c.Method.Backend.Name
-	return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q is unavailable: %s", name, why),
-		"backend", name, "target", strings.Join(conn.Targets(), ","), "hint", hint)
+	return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q is unavailable: %s", name, dial.Cause(why)),
+		"backend", name, "hint", hint)
 }
 
 // streaming makes a call of any kind but unary.
@@ -182,7 +192,7 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 	}
 	out, err := conn.NewStream(ctx, desc, c.Method.FullMethod, forceCodec)
 	if err != nil {
-		return failed(ctx, c, conn, err)
+		return failed(ctx, c, err)
 	}
 	c.Sent = true
 	if !desc.ClientStreams {
@@ -190,7 +200,7 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 			return err
 		}
 		first.Release()
-		return replies(ctx, c, conn, out, stream)
+		return replies(ctx, c, out, stream)
 	}
 
 	sent := make(chan sending, 1)
@@ -207,7 +217,7 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 		}()
 		s.err = requests(out, stream)
 	}()
-	err = replies(ctx, c, conn, out, stream)
+	err = replies(ctx, c, out, stream)
 	var s sending
 	select {
 	case s = <-sent:
@@ -265,7 +275,7 @@ func malformed(f *call.Frame) error {
 }
 
 // replies passes on header, messages, trailer and status, each as soon as it is there, one message in hand.
-func replies(ctx context.Context, c *call.Call, conn *dial.Conn, out grpc.ClientStream, stream grpc.ServerStream) error {
+func replies(ctx context.Context, c *call.Call, out grpc.ClientStream, stream grpc.ServerStream) error {
 	header, err := out.Header()
 	if err == nil && header != nil {
 		if err := stream.SendHeader(call.Reply(header)); err != nil {
@@ -294,8 +304,8 @@ func replies(ctx context.Context, c *call.Call, conn *dial.Conn, out grpc.Client
 			return nil
 		}
 		if header == nil && len(trailer) == 0 {
-			return failed(ctx, c, conn, err)
+			return failed(ctx, c, err)
 		}
-		return late(c, err)
+		return broken(ctx, c, err, trailer)
 	}
 }

@@ -1,6 +1,10 @@
 package dial
 
-import "strings"
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
 
 // symptom is a text in a connection error, and what it means.
 type symptom struct{ text, meaning string }
@@ -25,6 +29,7 @@ var symptoms = []symptom{
 	{"connection refused", "nothing listens at the address: start the backend, or check host and port"},
 	{"no such host", "the name does not resolve: check the host name"},
 	{"produced zero addresses", "the name resolves to no address: check the DNS record, or whether the service has ready endpoints"},
+	{"resolves to no address", "check the host name and the DNS server, or whether the service has ready endpoints"},
 	{"name resolver error", "the name does not resolve: check the host name and the DNS server"},
 	{"no such file or directory", "the socket does not exist: start the backend, or check the path"},
 	{"permission denied", "the socket may not be opened by this user: check its mode and owner"},
@@ -48,4 +53,53 @@ func Explain(text string) string {
 		}
 	}
 	return ""
+}
+
+// wrappings are what grpc-go puts around what went wrong.
+var wrappings = regexp.MustCompile(`^(last connection error: |last resolver error: |connection error: |rpc error: code = \w+ |transport: |Error while dialing: |authentication handshake failed: |error reading from server: |closing transport due to: |name resolver error: |produced zero addresses: )+`)
+
+// dialing is an address in an error of Go's net package.
+var dialing = regexp.MustCompile(`^(dial|read|write) \w+ \S+: (connect: |read: |write: )?`)
+
+// Cause returns what a connection error says once the words that grpc-go puts around it and the backend's address are taken off, such as
+// "connection refused": fit for callers, whom the address does not concern. The text is returned as it is if nothing would be left.
+func Cause(text string) string {
+	out := text
+	for range 8 {
+		before := out
+		out = wrappings.ReplaceAllString(out, "")
+		if rest, ok := strings.CutPrefix(out, "desc = "); ok {
+			out = rest
+			if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+				out, _ = strconv.Unquote(quoted) // what follows is about the connection, not the failure
+			}
+		}
+		out = dialing.ReplaceAllString(out, "")
+		if out == before {
+			break
+		}
+	}
+	if code, ok := strings.CutPrefix(out, "stream terminated by RST_STREAM with error code: "); ok {
+		return "the stream was reset with " + code
+	}
+	switch out {
+	case "":
+		return text
+	case "EOF":
+		return "the connection was closed"
+	}
+	return out
+}
+
+// lost are the beginnings of what grpc-go says for a call whose connection has gone.
+var lost = []string{"error reading from server: ", "closing transport due to: ", "stream terminated by RST_STREAM with error code: ", "transport is closing", "keepalive ping failed", "connection error: "}
+
+// Lost says whether text, of a status with code UNAVAILABLE or CANCELLED, is grpc-go's own about a connection that broke during a call.
+func Lost(text string) bool {
+	for _, l := range lost {
+		if strings.HasPrefix(text, l) {
+			return true
+		}
+	}
+	return false
 }

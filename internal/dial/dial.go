@@ -127,7 +127,7 @@ func options(cfg Config) ([]grpc.DialOption, error) {
 	}
 	policy := policyName
 	if cfg.IgnoreHealth {
-		policy = "round_robin"
+		policy = blindPolicyName
 	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
@@ -179,6 +179,9 @@ func (c *Conn) Why() string {
 		return where
 	}
 	text := where + ": " + st.Message()
+	if len(c.targets) == 1 {
+		text = where + ": " + Cause(st.Message()) // the address is the target's
+	}
 	if meaning := Explain(st.Message()); meaning != "" {
 		text += "; " + meaning
 	}

@@ -22,22 +22,33 @@ import (
 // that wants credentials for its health service, or knows no service "", would never be used.
 const policyName = "toolway_round_robin"
 
+// blindPolicyName is round_robin over all endpoints.
+const blindPolicyName = "toolway_blind_round_robin"
+
 const (
 	healthPatience = time.Second     // an endpoint that has not answered by then counts as healthy
 	healthRetry    = 5 * time.Second // pause before asking again when the answer broke off
 )
 
 // grpc-go has no other place for a balancing policy than its registry, which may only be written while the program initialises.
-func init() { balancer.Register(policy{}) }
+func init() {
+	balancer.Register(policy{policyName})
+	balancer.Register(policy{blindPolicyName})
+}
 
-type policy struct{}
+type policy struct{ name string }
 
-// Name returns policyName.
-func (policy) Name() string { return policyName }
+// Name returns the policy's.
+func (p policy) Name() string { return p.name }
 
-// Build returns round_robin over endpoints that are watched.
-func (policy) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	return balancer.Get(roundrobin.Name).Build(&watchingConn{ClientConn: cc}, opts)
+// Build returns round_robin, over endpoints that are watched unless the policy is blind.
+func (p policy) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	return newExplaining(cc, opts.Target.Endpoint(), func(cc balancer.ClientConn) balancer.Balancer {
+		if p.name == policyName {
+			cc = &watchingConn{ClientConn: cc}
+		}
+		return balancer.Get(roundrobin.Name).Build(cc, opts)
+	})
 }
 
 // watchingConn gives round_robin endpoints whose health listener is ours.

@@ -95,7 +95,7 @@ func authorityOf(t resolver.Target, b resolver.Builder) string {
 func (s *several) Build(_ resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	m := &merged{cc: cc, parts: make([]*part, len(s.targets))}
 	for i, t := range s.targets {
-		m.parts[i] = &part{merged: m, serverName: authorityOf(t, s.builders[i])}
+		m.parts[i] = &part{merged: m, serverName: authorityOf(t, s.builders[i]), name: t.Endpoint()}
 	}
 	for i, t := range s.targets {
 		r, err := s.builders[i].Build(t, m.parts[i], opts)
@@ -122,6 +122,7 @@ type merged struct {
 type part struct {
 	merged     *merged
 	serverName string
+	name       string // as configured, for messages
 
 	// guarded by merged.mu
 	resolver resolver.Resolver
@@ -174,7 +175,7 @@ func (m *merged) report() error {
 	if len(state.Endpoints) > 0 {
 		return m.cc.UpdateState(state)
 	}
-	if len(errs) > 0 && !pending {
+	if !pending {
 		m.cc.ReportError(errors.Join(errs...))
 	}
 	return nil
@@ -198,8 +199,12 @@ func (p *part) UpdateState(state resolver.State) error {
 		}
 		named[i] = e
 	}
+	var err error
+	if len(named) == 0 {
+		err = noAddress(p.name)
+	}
 	p.merged.mu.Lock()
-	p.state, p.err, p.known = resolver.State{Endpoints: named}, nil, true
+	p.state, p.err, p.known = resolver.State{Endpoints: named}, err, true
 	p.merged.mu.Unlock()
 	return p.merged.report()
 }
