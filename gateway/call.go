@@ -104,21 +104,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 
 // forward is the metadata that may cross to the backend.
 func (g *Gateway) forward(r *http.Request, id string) metadata.MD {
-	md := g.rules.Filter(metadata.MD(r.Header))
-	for k, vs := range md {
-		if !strings.HasSuffix(k, "-bin") {
-			continue
-		}
-		var decoded []string
-		for _, v := range vs {
-			if raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "=")); err == nil {
-				decoded = append(decoded, string(raw))
-			}
-		}
-		if md[k] = decoded; len(decoded) == 0 {
-			delete(md, k)
-		}
-	}
+	md := g.rules.FilterText(r.Header)
 	if g.rules.Allowed(requestIDHeader) {
 		md.Set(requestIDHeader, id)
 	}

@@ -60,9 +60,9 @@ func TestMetadata(t *testing.T) {
 	g := newGateway(t, b, func(c *gateway.Config) { c.Rules = call.NewRules([]string{"x-acme-*", "authorization"}) })
 	res := do(g, "POST", library+"Plain", "{}",
 		"Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Idempotency-Key", "k1", "X-Request-Id", "req 1",
-		"X-Acme-Region", "eu", "X-Acme-Token-Bin", "aGk", "X-Acme-Broken-Bin", "%%", "X-Acme-Control", "a\x01b",
+		"X-Acme-Region", "eu", "x-acme-blob-bin", "aGk", "X-Acme-Broken-Bin", "%%", "X-Acme-Control", "a\x01b",
 		"Authorization", "Bearer t", "Cookie", "c=1", "Grpc-Metadata-X-User-Id", "admin", "Grpc-Metadata-Authorization", "Bearer x",
-		"Grpcgateway-Authorization", "y", "X-User-Id", "admin", "X-Other", "o")
+		"Grpcgateway-Authorization", "y", "X-User-Id", "admin", "X-Other", "o", "Connection", "keep-alive, Baggage", "Baggage", "k=v")
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", res.StatusCode, text(t, res))
 	}
@@ -72,7 +72,7 @@ func TestMetadata(t *testing.T) {
 	}
 	_, _, md := b.last()
 	want := map[string]string{
-		"idempotency-key": "k1", "x-request-id": id, "x-acme-region": "eu", "x-acme-token-bin": "hi",
+		"idempotency-key": "k1", "x-request-id": id, "x-acme-region": "eu", "x-acme-blob-bin": "hi",
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 	for k, vs := range md {

@@ -25,7 +25,8 @@ type Rules struct {
 }
 
 // NewRules returns rules that let the named keys in, besides DefaultForward. A name may be a pattern with "*", as "x-acme-*".
-// What must never cross (see Forbidden) does not, whatever allow says; neither do keys that gRPC cannot carry.
+// What must never cross (see Forbidden) does not, whatever allow says; neither do keys that gRPC cannot carry. A pattern does not cover
+// keys with a word that says who is calling, such as "user" or "tenant"; a name does. CheckAllow says what has no effect.
 func NewRules(allow []string) *Rules {
 	r := &Rules{exact: map[string]bool{}}
 	for _, a := range append(append([]string{}, DefaultForward...), allow...) {
@@ -47,7 +48,7 @@ func (r *Rules) Allowed(key string) bool {
 	if r.exact[key] {
 		return true
 	}
-	if len(r.patterns) == 0 || !legalKey(key) || Forbidden(key) {
+	if len(r.patterns) == 0 || !legalKey(key) || Forbidden(key) || identity(words(key)) {
 		return false
 	}
 	for _, p := range r.patterns {
@@ -59,32 +60,37 @@ func (r *Rules) Allowed(key string) bool {
 }
 
 // Filter returns a new MD with what may cross of in, which is gRPC metadata: values of "-bin" keys are raw bytes. Keys come out in lower
-// case. Other values with bytes that gRPC metadata cannot carry are dropped.
+// case. Other values with bytes that gRPC metadata cannot carry are dropped, and so are what a "Connection" header names and a trace context
+// that is none.
 func (r *Rules) Filter(in metadata.MD) metadata.MD {
-	out := metadata.MD{}
+	out, hop := metadata.MD{}, named(in)
 	for k, vs := range in {
 		if !r.Allowed(k) {
 			continue
 		}
-		k = strings.ToLower(k)
+		if k = strings.ToLower(k); hop[k] {
+			continue
+		}
 		for _, v := range vs {
 			if strings.HasSuffix(k, "-bin") || printable(v) {
 				out[k] = append(out[k], v)
 			}
 		}
 	}
-	return out
+	return sanitize(out)
 }
 
 // FilterText is Filter for headers as text, such as an http.Header: values of "-bin" keys are base64, padded or not, with any number of
 // values separated by commas; what does not decode is dropped. White space around values is removed.
 func (r *Rules) FilterText(in map[string][]string) metadata.MD {
-	out := metadata.MD{}
+	out, hop := metadata.MD{}, named(in)
 	for k, vs := range in {
 		if !r.Allowed(k) {
 			continue
 		}
-		k = strings.ToLower(k)
+		if k = strings.ToLower(k); hop[k] {
+			continue
+		}
 		for _, v := range vs {
 			if !strings.HasSuffix(k, "-bin") {
 				if v = strings.Trim(v, " \t"); printable(v) {
@@ -100,7 +106,7 @@ func (r *Rules) FilterText(in map[string][]string) metadata.MD {
 			}
 		}
 	}
-	return out
+	return sanitize(out)
 }
 
 // FromIncoming is Filter of the incoming metadata of ctx, without a copy of what does not cross.
@@ -121,7 +127,7 @@ func (r *Rules) FromIncoming(ctx context.Context) metadata.MD {
 			}
 		}
 	}
-	return out
+	return sanitize(out)
 }
 
 // forbidden never crosses from a caller to a backend: credentials, cookies, hop-by-hop fields, and headers by which proxies and
@@ -133,7 +139,7 @@ var forbidden = set(
 	"content-type", "content-length", "content-encoding", "accept-encoding", "user-agent",
 	"x-api-key", "api-key", "apikey", "x-apikey", "x-auth", "x-token", "x-access-token", "x-id-token", "x-refresh-token", "x-session", "x-session-id",
 	"x-csrf-token", "x-xsrf-token", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "fastly-client-ip", "cf-connecting-ip",
-	"x-user", "x-username", "x-userid", "x-uid", "x-tenant", "x-tenantid", "x-account", "x-account-id", "x-org-id", "x-scope-orgid", "x-organization-id",
+	"x-user", "x-username", "x-userid", "x-uid", "user", "user-id", "userid", "username", "x-original-user", "x-tenant", "x-tenant-id", "x-tenantid", "x-tenant-name", "x-anonymous-consumer", "session", "session-id", "sessionid", "x-account", "x-account-id", "x-org-id", "x-scope-orgid", "x-organization-id",
 	"remote-user", "x-principal", "x-subject", "x-sub", "x-email", "x-role", "x-roles", "x-group", "x-groups", "x-scope", "x-scopes", "x-permissions",
 	"x-identity", "x-caller", "x-caller-id", "x-actor", "x-on-behalf-of", "x-service-account", "x-amz-security-token", "x-vault-token",
 	"x-http-method-override", "x-original-url", "x-rewrite-url", "x-original-uri", "x-original-method",
@@ -142,9 +148,10 @@ var forbidden = set(
 // forbiddenPrefixes are families of such keys.
 var forbiddenPrefixes = []string{
 	":", "grpc-", "grpcgateway-", "toolway-", "x-toolway-", "mcp-",
-	"proxy-", "sec-", "x-forwarded-", "x-envoy-", "x-auth-", "x-authenticated-", "x-authorization-", "x-webauth-", "x-user-", "x-tenant-", "x-remote-",
+	"proxy-", "sec-", "x-forwarded-", "x-envoy-", "x-auth-", "x-authenticated-", "x-authorization-", "x-webauth-", "x-user-", "x-remote-",
 	"x-client-", "x-ssl-", "ssl-client-", "x-jwt-", "x-oidc-", "x-spiffe-", "x-identity-", "x-principal-", "x-token-", "x-impersonate-", "impersonate-",
 	"x-ms-client-principal", "x-ms-token-", "x-amzn-oidc-", "x-goog-iap-", "x-goog-authenticated-", "x-apigateway-", "cf-access-", "tailscale-",
+	"x-consumer-", "x-credential-", "x-authentik-", "x-authelia-", "x-pomerium-", "x-hasura-", "x-vouch-", "x-endpoint-api-", "x-wso2-",
 }
 
 func set(keys ...string) map[string]bool {
@@ -156,18 +163,11 @@ func set(keys ...string) map[string]bool {
 }
 
 // Forbidden says whether the lower-case key never crosses, whatever the operator allows. An underscore counts as a hyphen, since many
-// servers do not tell them apart, and a "-bin" at the end does not count.
+// servers do not tell them apart, and a "-bin" at the end does not count. Besides names and families that are known, every key with a
+// credential's word in it is forbidden, such as "private-token".
 func Forbidden(key string) bool {
 	key = strings.TrimSuffix(strings.ReplaceAll(key, "_", "-"), "-bin")
-	if forbidden[key] {
-		return true
-	}
-	for _, p := range forbiddenPrefixes {
-		if strings.HasPrefix(key, p) {
-			return true
-		}
-	}
-	return false
+	return forbidden[key] || hasForbiddenPrefix(key) || credential(words(key))
 }
 
 // legalKey is gRPC's rule for lower-case header names.

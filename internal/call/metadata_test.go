@@ -3,6 +3,7 @@ package call_test
 import (
 	"context"
 	"encoding/base64"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,11 +13,11 @@ import (
 )
 
 func TestRulesAllow(t *testing.T) {
-	r := call.NewRules([]string{"X-Acme-*", "Tenant-Hint", "authorization", "x-user-id", "*-secret", "bad key"})
+	r := call.NewRules([]string{"X-Acme-*", "Tenant-Hint", "authorization", "x-user-id", "*-secret", "bad key", "x-tenant-hint"})
 	for key, want := range map[string]bool{
 		"traceparent": true, "TraceParent": true, "tracestate": true, "baggage": true, "idempotency-key": true, "Idempotency-Key": true, "x-request-id": true,
-		"x-acme-team": true, "X-ACME-TEAM": true, "tenant-hint": true, "my-secret": true,
-		"x-other": false, "x-acme": false, "bad key": false, "x-acme-\x00": false, "": false,
+		"x-acme-team": true, "X-ACME-TEAM": true, "tenant-hint": true, "x-tenant-hint": true,
+		"my-secret": false, "x-other": false, "x-acme": false, "bad key": false, "x-acme-\x00": false, "": false,
 		// Never, whatever is allowed.
 		"authorization": false, "Authorization": false, "AUTHORIZATION": false, "authorization-bin": false, "proxy-authorization": false,
 		"cookie": false, "Set-Cookie": false, "x-user-id": false, "X_User_Id": false, "x-user_id": false, "x-user-id-bin": false,
@@ -72,5 +73,72 @@ func TestReply(t *testing.T) {
 	}
 	if in["x-a"][1] != "\x01" {
 		t.Error("Reply has changed its argument")
+	}
+}
+
+// TestPatternsCoverNoIdentity has an operator who allows everything: headers by which gateways say who is calling stay out all the same.
+func TestPatternsCoverNoIdentity(t *testing.T) {
+	r := call.NewRules([]string{"*", "x-*"})
+	for _, key := range []string{
+		"x-consumer-id", "x-consumer-username", "x-consumer-custom-id", "x-consumer-groups", "x-anonymous-consumer", "x-credential-identifier", "x-credential-userid",
+		"x-authentik-username", "x-authelia-user", "x-vouch-user", "x-pomerium-jwt-assertion", "x-endpoint-api-userinfo", "x-hasura-user-id", "x-hasura-role", "x-hasura-admin-secret",
+		"x-original-user", "user-id", "user_id", "x-wso2-auth", "private-token", "x-gitlab-token", "x-shopify-access-token", "x-parse-session-token", "x-secret", "password",
+		"x-acme-user", "acme.tenant", "x-acme-roles-bin", "x-acme-apikey", "x-acme-api-key", "x-tenant-hint", "x-amz-security-token", "x-acme-authz", "x-acme-accesstoken", "x-acme-cookie",
+	} {
+		if r.Allowed(key) {
+			t.Errorf("Allowed(%q) = true", key)
+		}
+	}
+	for _, key := range []string{"x-acme-team", "x-b3-traceid", "x-author", "idempotency-key", "x-sort-key", "accept-language", "x-request-id", "traceparent", "x-feature-flags"} {
+		if !r.Allowed(key) {
+			t.Errorf("Allowed(%q) = false", key)
+		}
+	}
+}
+
+func TestCheckAllow(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"x-acme-*": "", "*": "", "x-*": "", "x-tenant-hint": "", "X-Acme-Team": "", "x-acme-[ab]*": "", "traceparent": "", "x-acme-user": "",
+		"authorization": "never cross", "Authorization": "never cross", "x-user-id": "never cross", "x-gitlab-token": "never cross", "grpc-*": "never cross", "x-forwarded-*": "never cross",
+		"*-token": "never cross", "x-*-secret-*": "never cross", "x-tenant-*": "a pattern never covers", "*-role": "a pattern never covers",
+		"bad key": "gRPC carries only", "b\xe4d-*": "gRPC carries only", "": "want a name", "x-[": "syntax error in pattern",
+	} {
+		err := call.CheckAllow(pattern)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("CheckAllow(%q) = %v, want %q", pattern, err, want)
+		}
+	}
+	for _, p := range call.DefaultForward {
+		if err := call.CheckAllow(p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTraceContextThatIsNone(t *testing.T) {
+	const ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
+	r := call.NewRules(nil)
+	for value, want := range map[string]bool{
+		"00-" + ids + "-01": true, "cc-" + ids + "-01": true, "cc-" + ids + "-01-more": true,
+		"junk": false, "": false, "ff-" + ids + "-01": false, "00-" + ids + "-01-more": false, "00-" + ids + "-0": false, "00-" + strings.ToUpper(ids) + "-01": false,
+		"00-00000000000000000000000000000000-00f067aa0ba902b7-01": false, "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01": false, "cc-" + ids + "-01more": false,
+	} {
+		in := metadata.MD{"traceparent": {value}, "tracestate": {"a=b"}, "baggage": {"k=v"}}
+		for name, out := range map[string]metadata.MD{"Filter": r.Filter(in), "FilterText": r.FilterText(in), "FromIncoming": r.FromIncoming(metadata.NewIncomingContext(context.Background(), in))} {
+			if got := out["traceparent"] != nil && out["tracestate"] != nil; got != want || out["baggage"] == nil || !want && len(out) != 1 {
+				t.Errorf("%s of %q = %v, want it kept: %v", name, value, out, want)
+			}
+		}
+	}
+	if out := r.Filter(metadata.MD{"traceparent": {"00-" + ids + "-01", "00-" + ids + "-01"}}); len(out) != 0 {
+		t.Errorf("two contexts crossed: %v", out)
+	}
+}
+
+func TestConnectionNamesHopByHop(t *testing.T) {
+	in := map[string][]string{"Connection": {"close, Baggage", "x-acme-a"}, "Baggage": {"k=v"}, "X-Acme-A": {"1"}, "X-Acme-B": {"2"}}
+	want := metadata.MD{"x-acme-b": {"2"}}
+	if diff := cmp.Diff(want, call.NewRules([]string{"x-acme-*"}).FilterText(in)); diff != "" {
+		t.Errorf("FilterText (-want +got):\n%s", diff)
 	}
 }
