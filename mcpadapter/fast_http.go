@@ -70,7 +70,7 @@ func (e *endpoint) quickHeader(h http.Header, q *quickRequest) bool {
 		return false
 	}
 	session := h.Get(sessionHeader)
-	return session == "" || isCallerID(session)
+	return session == "" || e.knows(session)
 }
 
 // plainName returns what an Mcp-Name header means: names that a header cannot carry come in base64.

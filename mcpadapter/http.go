@@ -33,6 +33,7 @@ type endpoint struct {
 	adapter             *Adapter
 	stateless, stateful http.Handler
 	cancels             cancels
+	ended               endedCallers
 	origins             *origin.Policy
 }
 
@@ -68,10 +69,15 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.get(w, r)
 	case r.Method == http.MethodDelete && legacy && e.stateful != nil:
 		e.serve(e.stateful, newReply(w, nil, asEvents), r)
+	case r.Method == http.MethodDelete && legacy:
+		e.delete(w, r.Header.Get(sessionHeader))
 	default:
 		allow := "POST"
-		if e.stateful != nil {
+		switch {
+		case legacy && e.stateful != nil:
 			allow = "POST, GET, DELETE"
+		case legacy:
+			allow = "POST, DELETE"
 		}
 		w.Header().Set("Allow", allow)
 		refuse(w, http.StatusMethodNotAllowed, nil, rpcError(jsonrpc.CodeInvalidRequest, "%s is not offered here: send a JSON-RPC message with POST", r.Method))
@@ -176,8 +182,8 @@ func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 		return
 	}
 	session := r.Header.Get(sessionHeader)
-	if session != "" && !isCallerID(session) {
-		reply.refuse(http.StatusNotFound, rpcError(jsonrpc.CodeInvalidRequest, "session %q does not exist; send initialize again", cut(session, 100)))
+	if session != "" && !e.knows(session) {
+		reply.refuse(http.StatusNotFound, noSession(session))
 		return
 	}
 	// What the client names in Mcp-Session-Id is only the scope of its cancel notices: see cancels.

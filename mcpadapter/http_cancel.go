@@ -2,9 +2,7 @@ package mcpadapter
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"strings"
 	"sync"
 )
 
@@ -53,14 +51,4 @@ func (c *cancels) cancel(caller string, params json.RawMessage) {
 	if entry := c.calls[callKey{caller, string(p.RequestID)}]; entry != nil {
 		entry.cancel()
 	}
-}
-
-const callerPrefix = "caller-"
-
-func newCallerID() string { return callerPrefix + rand.Text() }
-
-// isCallerID says whether id has the form of newCallerID.
-func isCallerID(id string) bool {
-	random, ok := strings.CutPrefix(id, callerPrefix)
-	return ok && len(random) == 26 && strings.Trim(random, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }

@@ -142,6 +142,33 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%s = %s, want %s", step.message, body, step.want)
 		}
 	}
+	del := func(url string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Mcp-Session-Id", header["Mcp-Session-Id"])
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed(t, res)
+		return res.StatusCode
+	}
+	if got := del(b); got != http.StatusNoContent {
+		t.Errorf("DELETE at the other instance = %d, want 204", got)
+	}
+	for url, want := range map[string]int{a: http.StatusOK, b: http.StatusNotFound} {
+		res := post(t.Context(), t, url, callLine("4", ""), header)
+		if body := closed(t, res); res.StatusCode != want || !strings.Contains(body, `"jsonrpc":"2.0","id":4,`) {
+			t.Errorf("call after DELETE = %d %s, want %d; only the instance that was told knows of it", res.StatusCode, body, want)
+		}
+	}
+	for _, want := range []int{http.StatusNoContent, http.StatusNotFound} {
+		if got := del(a); got != want {
+			t.Errorf("DELETE = %d, want %d", got, want)
+		}
+	}
 }
 
 // TestSessions pins the session mode: an id that was not handed out, and one that was ended, is unknown.

@@ -24,11 +24,27 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			return a.callTool(ctx, r)
 		case "subscriptions/listen":
 			return a.listen(ctx, next, method, req)
+		case "initialize":
+			res, err := next(ctx, method, req)
+			return forTransport(ctx, res), err
 		case "logging/setLevel":
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "logging is not offered by this server"}
 		}
 		return next(ctx, method, req)
 	}
+}
+
+// forTransport takes from the result of initialize what its transport cannot carry: over HTTP without sessions there is no stream on
+// which an older client could hear of changes.
+func forTransport(ctx context.Context, res mcp.Result) mcp.Result {
+	r, ok := res.(*mcp.InitializeResult)
+	if _, stateless := ctx.Value(requestKey{}).(context.Context); !ok || !stateless {
+		return res
+	}
+	told := *r
+	told.Capabilities = capabilities()
+	told.Capabilities.Tools.ListChanged = false
+	return &told
 }
 
 func (a *Adapter) listTools(params *mcp.ListToolsParams) (mcp.Result, error) {
