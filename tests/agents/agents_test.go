@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +38,7 @@ func testMain(m *testing.M) (code int, err error) {
 	if err := run.Prepare(); err != nil {
 		return 1, err
 	}
-	if clients, err = install(); err != nil {
+	if clients, err = run.NPM("clients"); err != nil {
 		return 1, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,43 +61,6 @@ func testMain(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, mesh.Stop()) }()
 	return m.Run(), nil
-}
-
-// install puts the clients that package-lock.json pins into tests/clients/node_modules, unless they are there.
-func install() (string, error) {
-	module, err := run.Module()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(module, "clients")
-	have, err := os.ReadFile(filepath.Join(dir, "node_modules", ".package-lock.json"))
-	want, wantErr := os.ReadFile(filepath.Join(dir, "package-lock.json"))
-	if wantErr != nil {
-		return "", wantErr
-	}
-	if err == nil && installed(have, want) {
-		return dir, nil
-	}
-	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = dir
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm ci in %q: %w: Node.js 20 or later with npm is needed\n%s", dir, err, b)
-	}
-	return dir, nil
-}
-
-// installed says whether node_modules holds the versions of the two clients that the lock file wants.
-func installed(have, want []byte) bool {
-	versions := func(b []byte) [2]string {
-		var lock struct {
-			Packages map[string]struct {
-				Version string `json:"version"`
-			} `json:"packages"`
-		}
-		_ = json.Unmarshal(b, &lock)
-		return [2]string{lock.Packages["node_modules/@modelcontextprotocol/sdk"].Version, lock.Packages["node_modules/@modelcontextprotocol/client"].Version}
-	}
-	return versions(have) == versions(want)
 }
 
 // outcome is one call in the report of agent.mjs.
