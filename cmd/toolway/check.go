@@ -40,7 +40,7 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 					return err
 				}
 			}
-			if !asJSON && len(report.Findings)+report.Totals.Methods > 0 {
+			if !asJSON && (err == nil || len(report.Findings)+report.Totals.Methods > 0) {
 				printReport(cmd.OutOrStdout(), report)
 			}
 			if err != nil {

@@ -35,7 +35,7 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 					return err
 				}
 			}
-			if !asJSON && len(report.Findings)+len(report.Tools) > 0 {
+			if !asJSON && (err == nil || len(report.Findings)+len(report.Tools) > 0) {
 				if err := report.Print(cmd.OutOrStdout()); err != nil {
 					return err
 				}
