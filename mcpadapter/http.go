@@ -178,6 +178,11 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 // legacy serves a message of 2025-06-18 or 2025-11-25.
 func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 	if e.stateful != nil {
+		if msg.method != "initialize" && r.Header.Get(sessionHeader) == "" {
+			reply.refuse(http.StatusBadRequest, rpcError(jsonrpc.CodeInvalidRequest,
+				"%s is missing: this server keeps sessions; send initialize, and then the id that its answer has in this header with each message", sessionHeader))
+			return
+		}
 		e.serve(e.stateful, reply, r)
 		return
 	}

@@ -82,37 +82,6 @@ func parseEnvelope(data []byte) (envelope, *jsonrpc.Error) {
 	return e, checkParams(e)
 }
 
-// checkParams refuses params of which the SDK would say only that its own Go type does not fit.
-func checkParams(e envelope) *jsonrpc.Error {
-	kinds := map[string]string{"_meta": "an object"}
-	switch e.method {
-	case "tools/call":
-		kinds["name"] = "a string"
-		if e.params == nil {
-			return rpcError(jsonrpc.CodeInvalidParams, "params is missing: want an object with the name of a tool")
-		}
-	case "tools/list":
-		kinds["cursor"] = "a string"
-	}
-	if e.params == nil {
-		return nil
-	}
-	var params map[string]json.RawMessage
-	if err := json.Unmarshal(e.params, &params); err != nil {
-		return rpcError(jsonrpc.CodeInvalidParams, "params: %v", err)
-	}
-	for _, name := range sorted(kinds) {
-		value, ok := params[name]
-		switch {
-		case !ok && name == "name":
-			return rpcError(jsonrpc.CodeInvalidParams, "params.name is missing: want the name of a tool")
-		case ok && kindOf(value) != kinds[name]:
-			return rpcError(jsonrpc.CodeInvalidParams, "params.%s is %s: want %s", name, kindOf(value), kinds[name])
-		}
-	}
-	return nil
-}
-
 // isID says whether a JSON value can be an id.
 func isID(value json.RawMessage) bool {
 	kind := kindOf(value)
