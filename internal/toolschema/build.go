@@ -42,7 +42,7 @@ type builder struct {
 }
 
 func newBuilder(o Options) *builder {
-	return &builder{o: o, comments: map[protoreflect.Descriptor]string{}, enc: encoder{strict: o.Profile == Strict, lone: o.Profile == Portable && o.Direction == Input}}
+	return &builder{o: o, comments: map[protoreflect.Descriptor]string{}, enc: encoder{strict: o.Profile == Strict, lone: o.Profile == Portable && o.Direction == Input, output: o.Direction == Output}}
 }
 
 func (b *builder) reset(p plan) {

@@ -250,6 +250,29 @@ func TestCases(t *testing.T) {
 				`"l":{"type":["array","null"]`, `"required":["s","e","m","l"]`, `"additionalProperties":false`},
 		},
 		{
+			name: "keys of every JavaScript object in outputs", message: "A", options: toolschema.Options{Direction: toolschema.Output},
+			proto: `message A { string name = 1; string to_string = 2; int32 value_of = 3; bool has_own_property = 4; repeated A constructor = 5; map<string, A> is_prototype_of = 6; A toLocaleString = 7; }`,
+			has:   []string{`{"type":"object","description":"There if set, but not described here: toString (a string), valueOf (an integer), hasOwnProperty (a boolean), constructor (an array), isPrototypeOf (a map), toLocaleString (an object).","properties":{"name":{"type":"string"}}}`},
+		},
+		{
+			name: "keys of every JavaScript object in full outputs", message: "B", options: toolschema.Options{Direction: toolschema.Output, Profile: toolschema.Full},
+			proto: `syntax = "proto2"; package t; message A { required string constructor = 1; oneof o { string to_string = 2; string x = 3; string y = 4; } } message B { optional A a = 1; optional A b = 2 [json_name = "__proto__"]; }`,
+			has: []string{`"properties":{"a":{"$ref":"#/$defs/t.A"}}`, `There if set, but not described here: __proto__ (an object).`, `There if set, but not described here: constructor (a string), toString (a string).`,
+				`At most one is set of toString, x, y.`, `"properties":{"x":{"type":"string"},"y":{"type":"string"}},"oneOf":[{"required":["x"]},{"required":["y"]},{"not"`},
+			lacks: []string{`additionalProperties`, `"constructor"`},
+		},
+		{
+			name: "keys of every JavaScript object in inputs", message: "A",
+			proto: `message A { string to_string = 1; string constructor = 2; string p = 3 [json_name = "__proto__"]; }`,
+			has:   []string{`"properties":{"to_string":{"type":"string"},"constructor":{"type":"string"},"p":{"type":"string"}}`},
+		},
+		{
+			name: "keys of every JavaScript object in full inputs", message: "B", options: toolschema.Options{Profile: toolschema.Full},
+			proto: imports + `message A { oneof o { string constructor = 1; string x = 2; string y = 3; } oneof must { option (buf.validate.oneof).required = true; string toString = 4; string z = 5; } } message B { A a = 1; }`,
+			has:   []string{`Set at most one of constructor, x, y.`, `"oneOf":[{"required":["x"]},{"required":["y"]},{"not":`},
+			lacks: []string{`"required":["constructor"]`, `"required":["z"]`},
+		},
+		{
 			name: "a stream is a list", message: "M", options: toolschema.Options{Direction: toolschema.Output, List: "items"},
 			proto: `message M { string s = 1; }`,
 			has:   []string{`{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{"s":{"type":"string"}}}}}}`},
@@ -458,6 +481,17 @@ func TestProblems(t *testing.T) {
 		if !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, c.want) }) {
 			t.Errorf("Problems(%s, %v) = %q, want one with %q", c.schema, c.p, got, c.want)
 		}
+	}
+}
+
+// TestInheritedKeys checks the one rule that binds results alone.
+func TestInheritedKeys(t *testing.T) {
+	schema := []byte(`{"type":"object","properties":{"a":{"type":"object","properties":{"valueOf":{"type":"string"}}}}}`)
+	if got := toolschema.Problems(schema, toolschema.Full, toolschema.Output); len(got) != 1 || !strings.Contains(got[0], "#/properties/a: inherited-key") {
+		t.Errorf("Problems of an output schema = %q, want one inherited-key", got)
+	}
+	if got := toolschema.Problems(schema, toolschema.Full, toolschema.Input); len(got) != 0 {
+		t.Errorf("Problems of an input schema = %q, want none", got)
 	}
 }
 

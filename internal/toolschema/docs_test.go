@@ -28,6 +28,9 @@ func TestRuleTable(t *testing.T) {
 		if r.InputOnly {
 			side = " (inputs)"
 		}
+		if r.OutputOnly {
+			side = " (outputs)"
+		}
 		fmt.Fprintf(&b, "| %s | %s | %s%s | %s | %s |\n", r.ID, strings.ReplaceAll(r.Text, "|", "\\|"), strings.Join(profiles, ", "), side, r.Providers, r.Source)
 		if ids[r.ID] || r.Text == "" || r.Source == "" || r.Providers == "" || len(r.Profiles) == 0 {
 			t.Errorf("rule %q is doubled or lacks a part", r.ID)

@@ -11,6 +11,7 @@ type encoder struct {
 	buf    []byte
 	strict bool
 	lone   bool // "anyOf" stands alone
+	output bool
 }
 
 func (e *encoder) node(n *node) {
@@ -250,7 +251,7 @@ func (e *encoder) description(n *node) string {
 		}
 	}
 	if len(left) > 0 {
-		d = join(d, leftOut(left))
+		d = join(d, e.leftOut(left))
 	}
 	if n.grow != nil {
 		d = join(d, n.grow.rest)
@@ -258,11 +259,15 @@ func (e *encoder) description(n *node) string {
 	return d
 }
 
-// leftOut says which properties the call accepts although the schema does not list them.
-func leftOut(names []string) string {
+// leftOut says which properties the call accepts, or the result may have, although the schema does not list them.
+func (e *encoder) leftOut(names []string) string {
 	const maxBytes = 600
 	var b strings.Builder
-	b.WriteString("Accepted but not described here: ")
+	if e.output {
+		b.WriteString("There if set, but not described here: ")
+	} else {
+		b.WriteString("Accepted but not described here: ")
+	}
 	for i, s := range names {
 		if b.Len()+len(s) > maxBytes {
 			b.WriteString(" and " + strconv.Itoa(len(names)-i) + " more")

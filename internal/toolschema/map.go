@@ -85,7 +85,7 @@ func (b *builder) valueWords(fd protoreflect.FieldDescriptor, depth int) string 
 	if depth == 0 {
 		return "an object"
 	}
-	fs, _, _ := b.fields(md)
+	fs, _ := b.fields(md)
 	if len(fs) == 0 {
 		return "an object"
 	}
@@ -99,7 +99,7 @@ func (b *builder) valueWords(fd protoreflect.FieldDescriptor, depth int) string 
 			w.WriteString("… " + strconv.Itoa(len(fs)-i) + " more")
 			break
 		}
-		w.WriteString(f.key + ": ")
+		w.WriteString(f.name() + ": ")
 		switch {
 		case f.fd.IsMap():
 			w.WriteString("a map")

@@ -2,6 +2,7 @@ package toolschema
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
@@ -12,6 +13,14 @@ import (
 
 // safeKey is what model APIs accept as a property name.
 var safeKey = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+
+// inherited are the members that every JavaScript object has. Validators such as AJV find them where a value has no such key, and then
+// refuse the value because the member is a function.
+var inherited = set("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf",
+	"__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", prototype)
+
+// prototype is the key that JavaScript does not even keep in an object.
+const prototype = "__proto__"
 
 // field is one field of a message as a schema shows it.
 type field struct {
@@ -66,8 +75,16 @@ func (b behaviour) trim(comment string) string {
 	}
 }
 
-// fields returns the fields of md that this direction has, in the order of the contract, with their keys.
-func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden, unsafe []string) {
+// name returns the key, or the JSON name of a field that is not listed.
+func (f *field) name() string {
+	if f.key != "" {
+		return f.key
+	}
+	return f.fd.JSONName()
+}
+
+// fields returns the fields of md that this direction has, in the order of the contract, with their keys, and whether it hides any.
+func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden bool) {
 	fds := md.Fields()
 	taken := make(map[string]bool, fds.Len())
 	names := make(map[string]bool, fds.Len())
@@ -83,7 +100,7 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden,
 		}
 		name := f.fd.JSONName()
 		if b.o.Direction == Input && f.behaves.outputOnly || b.o.Direction == Output && f.behaves.inputOnly {
-			hidden = append(hidden, name)
+			hidden = true
 			taken[name] = true
 			continue
 		}
@@ -93,17 +110,40 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden,
 			if taken[name] {
 				continue // the same key twice: the first stands for both
 			}
+			if inherited[name] {
+				f.key = ""
+			}
 		case taken[name] || b.o.Profile != Full && !safeKey.MatchString(name):
 			f.key = f.fd.TextName()
-			if names[f.key] || taken[f.key] || !safeKey.MatchString(f.key) {
-				unsafe = append(unsafe, name)
+			if names[f.key] || taken[f.key] || !safeKey.MatchString(f.key) || f.key == prototype {
+				f.key = ""
+			}
+		case inherited[name]:
+			switch other := f.fd.TextName(); {
+			case !inherited[other] && !names[other] && !taken[other] && safeKey.MatchString(other):
+				f.key = other
+			case name == prototype:
 				f.key = ""
 			}
 		}
-		taken[f.key] = true
+		taken[f.name()] = true
 		fs = append(fs, f)
 	}
-	return fs, hidden, unsafe
+	return fs, hidden
+}
+
+// unlisted says what a field is that is not listed.
+func (b *builder) unlisted(f *field) string {
+	name := f.fd.JSONName()
+	switch {
+	case b.o.Direction == Input:
+		return name
+	case f.fd.IsMap():
+		return name + " (a map)"
+	case f.fd.IsList():
+		return name + " (an array)"
+	}
+	return name + " (" + b.valueWords(f.fd, 0) + ")"
 }
 
 // message returns the node of md with its properties; messages in it are left to grow.
@@ -133,16 +173,20 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 	if resourceField == "" {
 		resourceField = "name"
 	}
-	fs, hidden, unsafe := b.fields(md)
+	fs, hidden := b.fields(md)
 	keys := make(map[protoreflect.Name]string, len(fs))
 	oneOf := map[protoreflect.Name]bool{}
 	for i := range fs {
 		f := &fs[i]
 		keys[f.fd.Name()] = f.key
+		if b.o.Direction == Output {
+			keys[f.fd.Name()] = f.name()
+		}
 		if f.behaves.oneOf {
 			oneOf[f.fd.ContainingOneof().Name()] = true
 		}
 		if f.key == "" {
+			n.left = append(n.left, b.unlisted(f))
 			continue
 		}
 		v := b.value(f, g)
@@ -167,15 +211,12 @@ func (b *builder) message(md protoreflect.MessageDescriptor, g *growth) *node {
 		b.rank(v, must, f)
 		n.props = append(n.props, prop{f.key, v})
 	}
-	if len(unsafe) > 0 {
-		n.left = unsafe
-	}
 	extended := md.ExtensionRanges().Len() > 0
 	switch b.o.Profile {
 	case Strict:
 		n.closed = true
 	case Full:
-		n.closed = len(unsafe) == 0 && (b.o.Direction == Input || len(hidden) == 0)
+		n.closed = len(n.left) == 0 && (b.o.Direction == Input || !hidden)
 		if extended {
 			n.extras = &node{desc: "An extension, by its full name in brackets."}
 		}
@@ -235,8 +276,12 @@ func (b *builder) groups(n *node, md protoreflect.MessageDescriptor, keys map[pr
 		required := b.o.Direction == Input && (oneOf[od.Name()] || option[*validate.OneofRules](options(od), validate.E_Oneof).GetRequired())
 		b.exclusive(n, members, required)
 		const most = 16 // members; the keyword grows with twice their names
-		if b.o.Profile == Full && !top && len(members) > 1 && len(members) <= most {
-			n.choices = append(n.choices, choice{members, required})
+		sure := slices.DeleteFunc(slices.Clone(members), func(k string) bool { return inherited[k] })
+		if required && len(sure) < len(members) {
+			continue // the one that is set may be a member that every object seems to have
+		}
+		if b.o.Profile == Full && !top && len(sure) > 1 && len(sure) <= most {
+			n.choices = append(n.choices, choice{sure, required})
 		}
 	}
 }

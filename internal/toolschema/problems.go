@@ -25,7 +25,7 @@ func Problems(schema []byte, p Profile, d Direction) []string {
 	c := &checker{root: object}
 	for i := range Rules {
 		r := &Rules[i]
-		if slices.Contains(r.Profiles, p) && (d == Input || !r.InputOnly) {
+		if slices.Contains(r.Profiles, p) && (d == Input || !r.InputOnly) && (d == Output || !r.OutputOnly) {
 			c.rules = append(c.rules, r)
 		}
 	}
@@ -179,6 +179,15 @@ func checkPropertyKey(c *checker, v value) {
 	props, _ := v.at["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(props)) {
 		if !safeKey.MatchString(name) {
+			c.problem(v, "property key %q", name)
+		}
+	}
+}
+
+func checkInheritedKey(c *checker, v value) {
+	props, _ := v.at["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(props)) {
+		if inherited[name] {
 			c.problem(v, "property key %q", name)
 		}
 	}

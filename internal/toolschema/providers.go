@@ -11,6 +11,8 @@ type Rule struct {
 	Profiles []Profile
 	// InputOnly marks rules of model APIs, which never see the schema of a result.
 	InputOnly bool
+	// OutputOnly marks rules of clients that validate results.
+	OutputOnly bool
 	// Text says what must hold.
 	Text string
 	// Source is where the rule is known from: a specification, a descriptor of the API, or a public report.
@@ -58,6 +60,12 @@ var Rules = []Rule{
 		Text:   "property keys match ^[a-zA-Z0-9_.-]{1,64}$",
 		Source: "decocms/studio#6874; ComposioHQ/composio#2330",
 		check:  checkPropertyKey,
+	},
+	{
+		ID: "inherited-key", Providers: "MCP TypeScript SDK (AJV)", Profiles: all, OutputOnly: true,
+		Text:   "no property is called as a member of JavaScript's Object.prototype, such as toString or constructor",
+		Source: "MCP TypeScript SDK 1.32.2 (AJV without ownProperties): a result without the key is refused, since the inherited function is found",
+		check:  checkInheritedKey,
 	},
 	{
 		ID: "keywords", Providers: "Gemini", Profiles: []Profile{Portable},
