@@ -80,7 +80,9 @@ func (b *builder) top(md protoreflect.MessageDescriptor) *node {
 	root := b.message(md, g)
 	if b.o.List == "" {
 		root.rootless = true
-		root.desc = b.text(md, b.plan.fieldRunes)
+		if root.desc == "" { // else it says what JSON form of its own the message has
+			root.desc = b.text(md, b.plan.fieldRunes)
+		}
 		return root
 	}
 	g.depth, g.name = 1, b.o.List+"[]"

@@ -66,7 +66,9 @@ func find(t testing.TB, files *protoregistry.Files, name string) protoreflect.Me
 	t.Helper()
 	d, err := files.FindDescriptorByName(protoreflect.FullName("t." + name))
 	if err != nil {
-		t.Fatal(err)
+		if d, err = files.FindDescriptorByName(protoreflect.FullName("google.protobuf." + name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return d.(protoreflect.MessageDescriptor)
 }
@@ -271,6 +273,16 @@ func TestCases(t *testing.T) {
 			proto: imports + `message A { oneof o { string constructor = 1; string x = 2; string y = 3; } oneof must { option (buf.validate.oneof).required = true; string toString = 4; string z = 5; } } message B { A a = 1; }`,
 			has:   []string{`Set at most one of constructor, x, y.`, `"oneOf":[{"required":["x"]},{"required":["y"]},{"not":`},
 			lacks: []string{`"required":["constructor"]`, `"required":["z"]`},
+		},
+		{
+			name: "C20 a request that is an Any", message: "Any",
+			proto: `syntax = "proto3"; package google.protobuf; message Any { string type_url = 1; bytes value = 2; }`,
+			has:   []string{`"description":"A message of any type: \"@type\" is required and holds its type URL`, `"properties":{}`},
+		},
+		{
+			name: "C20 a request that is an Any, in full", message: "Any", options: toolschema.Options{Profile: toolschema.Full},
+			proto: `syntax = "proto3"; package google.protobuf; message Any { string type_url = 1; bytes value = 2; }`,
+			has:   []string{`"description":"A message of any type: \"@type\" is required`, `"properties":{"@type":{"type":"string"}},"required":["@type"]`},
 		},
 		{
 			name: "a stream is a list", message: "M", options: toolschema.Options{Direction: toolschema.Output, List: "items"},
