@@ -285,6 +285,16 @@ func TestCases(t *testing.T) {
 			has:   []string{`"description":"A message of any type: \"@type\" is required`, `"properties":{"@type":{"type":"string"}},"required":["@type"]`},
 		},
 		{
+			name: "defaults are what the call takes", message: "M",
+			proto: `syntax = "proto2"; package t; message M { optional double d = 1 [default = inf]; optional float n = 2 [default = -inf]; optional double x = 3 [default = nan]; optional bytes b = 4 [default = "\001\377"]; optional string s = 5 [default = "he said \"x\"\n<b>"]; optional float f = 6 [default = 0.1]; optional uint64 u = 7 [default = 18446744073709551615]; optional bool t = 8 [default = true]; }`,
+			has:   []string{`Default: Infinity.`, `Default: -Infinity.`, `Default: NaN.`, `Default: \"Af8=\". Base64.`, `Default: \"he said \\\"x\\\"\\n<b>\".`, `Default: 0.1.`, `Default: 18446744073709551615.`, `Default: true.`},
+		},
+		{
+			name: "rules of times and infinities are what the call takes", message: "M",
+			proto: imports + `import "google/protobuf/duration.proto"; message M { google.protobuf.Duration d = 1 [(buf.validate.field).duration.gte = {seconds: 90}]; double x = 2 [(buf.validate.field).double.lt = inf]; }`,
+			has:   []string{`Must be at least 90s.`, `Must be less than Infinity.`},
+		},
+		{
 			name: "a stream is a list", message: "M", options: toolschema.Options{Direction: toolschema.Output, List: "items"},
 			proto: `message M { string s = 1; }`,
 			has:   []string{`{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{"s":{"type":"string"}}}}}}`},

@@ -127,14 +127,26 @@ func cmp(less, equal bool) int {
 	return 1
 }
 
+// numberText returns a number as the call takes it.
 func numberText(v protoreflect.Value) string {
+	bits := 64
 	switch v.Interface().(type) {
 	case float32:
-		return strconv.FormatFloat(v.Float(), 'g', -1, 32)
+		bits = 32
 	case float64:
-		return strconv.FormatFloat(v.Float(), 'g', -1, 64)
+	default:
+		return v.String()
 	}
-	return v.String()
+	switch f := v.Float(); {
+	case math.IsNaN(f):
+		return "NaN"
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	default:
+		return strconv.FormatFloat(f, 'g', -1, bits)
+	}
 }
 
 func boundWords(v protoreflect.Value, open bool, opened, closed string) string {

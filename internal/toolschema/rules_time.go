@@ -1,8 +1,10 @@
 package toolschema
 
 import (
+	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -13,7 +15,10 @@ func timeRules(n *node, m protoreflect.Message) {
 	text := func(v protoreflect.Value) string {
 		switch t := v.Message().Interface().(type) {
 		case *durationpb.Duration:
-			return t.AsDuration().String()
+			if err := t.CheckValid(); err != nil {
+				return t.AsDuration().String()
+			}
+			return strings.Trim(protojson.Format(t), `"`)
 		case *timestamppb.Timestamp:
 			return t.AsTime().Format(time.RFC3339Nano)
 		}

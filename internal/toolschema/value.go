@@ -1,6 +1,7 @@
 package toolschema
 
 import (
+	"encoding/base64"
 	"strconv"
 	"strings"
 
@@ -82,6 +83,7 @@ var httpBody = map[protoreflect.FullName]string{
 	"google.api.HttpBody.extensions":   "Metadata of the application; usually none.",
 }
 
+// defaultText returns the default of a field as the call takes it.
 func defaultText(fd protoreflect.FieldDescriptor) string {
 	switch fd.Kind() {
 	case protoreflect.EnumKind:
@@ -90,11 +92,11 @@ func defaultText(fd protoreflect.FieldDescriptor) string {
 		}
 		return strconv.Itoa(int(fd.Default().Enum()))
 	case protoreflect.StringKind:
-		return strconv.Quote(shorten(visible(fd.Default().String()), 100))
+		return quoted(shorten(visible(fd.Default().String()), 100))
 	case protoreflect.BytesKind:
-		return shorten(strconv.Quote(string(fd.Default().Bytes())), 100)
+		return quoted(shorten(base64.StdEncoding.EncodeToString(fd.Default().Bytes()), 100))
 	default:
-		return fd.Default().String()
+		return numberText(fd.Default())
 	}
 }
 
