@@ -104,7 +104,7 @@ func TestCases(t *testing.T) {
 		{
 			name: "C02 map keys as keywords", message: "In", options: toolschema.Options{Profile: toolschema.Full},
 			proto: `message In { map<bool,string> flags = 1; map<int64,In> by_id = 2; map<uint32,bytes> raw = 3; }`,
-			has:   []string{`"propertyNames":{"enum":["true","false"]}`, `"propertyNames":{"pattern":"^-?[0-9]+$"}`, `"propertyNames":{"pattern":"^[0-9]+$"}`},
+			has:   []string{`"propertyNames":{"enum":["true","false"]}`, `"propertyNames":{"pattern":"^-?(0|[1-9][0-9]{0,18})$"}`, `"propertyNames":{"pattern":"^(0|[1-9][0-9]{0,19})$"}`},
 		},
 		{
 			name: "C02 map keys where maps cannot be said", message: "In", options: toolschema.Options{Profile: toolschema.Strict},
@@ -144,8 +144,8 @@ func TestCases(t *testing.T) {
 		{
 			name: "C16 64-bit integers are strings", message: "M", options: toolschema.Options{Direction: toolschema.Output},
 			proto: `message M { int64 id = 1; uint64 m = 2; repeated sint64 l = 3; }`,
-			has: []string{`"id":{"type":"string","pattern":"^-?[0-9]+$"}`, `"m":{"type":"string","pattern":"^[0-9]+$"}`,
-				`"l":{"type":"array","items":{"type":"string","pattern":"^-?[0-9]+$"}}`},
+			has: []string{`"id":{"type":"string","pattern":"^-?(0|[1-9][0-9]{0,18})$"}`, `"m":{"type":"string","pattern":"^(0|[1-9][0-9]{0,19})$"}`,
+				`"l":{"type":"array","items":{"type":"string","pattern":"^-?(0|[1-9][0-9]{0,18})$"}}`},
 		},
 		{
 			name: "C19 JSON types are not expanded", message: "In",
@@ -295,6 +295,11 @@ func TestCases(t *testing.T) {
 			has:   []string{`Must be at least 90s.`, `Must be less than Infinity.`},
 		},
 		{
+			name: "widths that strict has no keyword for", message: "M", options: toolschema.Options{Profile: toolschema.Strict},
+			proto: `message M { int32 i = 1; uint32 u = 2; float f = 3; double d = 4; }`,
+			has:   []string{`"description":"32 bits."`, `"description":"Not negative, 32 bits."`, `"description":"32-bit float."`, `"d":{"type":["number","null"]}`},
+		},
+		{
 			name: "a stream is a list", message: "M", options: toolschema.Options{Direction: toolschema.Output, List: "items"},
 			proto: `message M { string s = 1; }`,
 			has:   []string{`{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{"s":{"type":"string"}}}}}}`},
@@ -350,6 +355,39 @@ func TestLenientCall(t *testing.T) {
 	for _, doc := range []string{`{"d":"1.5","n":7,"b":"-_8","e":256,"m":"a,b"}`, `{"some_name":"x"}`, `{"d":"NaN"}`, `{"d":null,"e":"S"}`} {
 		if _, err := codec.AppendWire(nil, []byte(doc), transcode.ReadOptions{}); err != nil {
 			t.Errorf("the transcoder refuses %s: %v", doc, err)
+		}
+	}
+}
+
+// TestNarrow holds the input schemas to what the call takes: what it refuses, they refuse too, and nothing is refused that it takes.
+func TestNarrow(t *testing.T) {
+	files := source(t, imports+`import "google/protobuf/duration.proto"; import "google/protobuf/wrappers.proto";
+		message M { int64 n = 1; uint64 u = 2; google.protobuf.Duration d = 3; float f = 4; google.protobuf.FloatValue w = 5; int32 i = 6; repeated fixed64 l = 7; }`)
+	md := find(t, files, "M")
+	codec := transcode.NewSet(dynamicpb.NewTypes(files)).Message(md)
+	profiles := []toolschema.Profile{toolschema.Portable, toolschema.Full}
+	for _, c := range []struct {
+		doc  string
+		good bool
+		only []toolschema.Profile
+	}{
+		{doc: `{"n":"00012"}`}, {doc: `{"n":"-01"}`}, {doc: `{"n":"92233720368547758070"}`}, {doc: `{"u":"007"}`}, {doc: `{"u":"-1"}`}, {doc: `{"l":["01"]}`},
+		{doc: `{"n":"0","u":"0","l":["0"]}`, good: true}, {doc: `{"n":"-9223372036854775808","u":"18446744073709551615"}`, good: true}, {doc: `{"n":"9223372036854775807"}`, good: true},
+		{doc: `{"d":"007.5s"}`}, {doc: `{"d":"1315576000001s"}`}, {doc: `{"d":"1.0000000001s"}`},
+		{doc: `{"d":"315576000000s"}`, good: true}, {doc: `{"d":"-0.5s"}`, good: true}, {doc: `{"d":"0s"}`, good: true},
+		{doc: `{"f":1e300}`, only: profiles[1:]}, {doc: `{"w":-1e39}`, only: profiles[1:]}, {doc: `{"f":3.4028236e38}`, only: profiles[1:]},
+		{doc: `{"f":3.4028235e38,"w":-3.4028235e38}`, good: true}, {doc: `{"i":3000000000}`, only: profiles[1:]}, {doc: `{"i":2147483647}`, good: true},
+	} {
+		if _, err := codec.AppendWire(nil, []byte(c.doc), transcode.ReadOptions{}); (err == nil) != c.good {
+			t.Errorf("the transcoder on %s: %v", c.doc, err)
+		}
+		for _, p := range profiles {
+			if c.only != nil && !slices.Contains(c.only, p) {
+				continue
+			}
+			if err := validate(t, mustCompile(t, toolschema.For(md, toolschema.Options{Profile: p})), []byte(c.doc)); (err == nil) != c.good {
+				t.Errorf("the %v schema on %s: %v", p, c.doc, err)
+			}
 		}
 	}
 }

@@ -158,11 +158,11 @@ func (g instances) text(schema map[string]any, desc string) any {
 	switch {
 	case schema["format"] == "date-time":
 		return pick(g.r, "2026-01-31T08:30:00Z", "1999-12-31T23:59:59.123456789+01:00")
-	case pattern == `^-?[0-9]+$`:
+	case strings.HasPrefix(pattern, `^-?(0|[1-9][0-9]{0,18})`):
 		return pick(g.r, "0", "-1", "9223372036854775807", "1915883588174806058")
-	case pattern == `^[0-9]+$`:
+	case strings.HasPrefix(pattern, `^(0|[1-9][0-9]{0,19})`):
 		return pick(g.r, "0", "18446744073709551615")
-	case strings.HasPrefix(pattern, `^-?[0-9]+(\.`):
+	case strings.HasSuffix(pattern, `s$`) && strings.HasPrefix(pattern, `^-?(0|`):
 		return pick(g.r, "0s", "1.5s", "-3.000000001s")
 	case pattern != "":
 		return examples[pattern]
@@ -189,7 +189,7 @@ var examples = map[string]string{}
 func (g instances) number(schema map[string]any, kind any) any {
 	low, isLow := schema["minimum"].(float64)
 	high, isHigh := schema["maximum"].(float64)
-	if desc, _ := schema["description"].(string); strings.Contains(desc, "Not negative.") {
+	if desc, _ := schema["description"].(string); strings.Contains(desc, "Not negative") {
 		low, isLow = 0, true
 	}
 	switch {

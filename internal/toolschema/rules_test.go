@@ -22,7 +22,7 @@ import (
 )
 
 // typeWords are what a schema says about types, not about rules.
-var typeWords = regexp.MustCompile(`u?int64 in decimal; a (?:string keeps its value everywhere|number works too)\.|Base64\.|RFC 3339 time\.|Seconds with suffix s, such as \\"1\.5s\\"\.|Map: keys are [a-z "\\]+(?:, each value is [^.]+)?\.|Field paths in lowerCamelCase with commas between, such as \\"name,size\.width\\"\.`)
+var typeWords = regexp.MustCompile(`u?int64 in decimal; a (?:string keeps its value everywhere|number works too)\.|Base64\.|RFC 3339 time[^.]*\.|Seconds with suffix s, such as \\"1\.5s\\"\.|Map: keys are [a-z "\\]+(?:, each value is [^.]+)?\.|Field paths in lowerCamelCase with commas between, such as \\"name,size\.width\\"\.`)
 
 // narrower are messages with a field whose message is exempt from its own rules there (IGNORE_ALWAYS). One definition stands for all
 // places, with the rules; a caller who keeps them is never refused.
@@ -231,7 +231,7 @@ func (m mutator) near(schema map[string]any, low, high string, most int) int {
 func (m mutator) text(schema map[string]any) string {
 	if pattern, ok := schema["pattern"].(string); ok && m.IntN(3) > 0 {
 		switch {
-		case strings.HasSuffix(pattern, "[0-9]+$"):
+		case strings.HasPrefix(pattern, "^-?(0|") && !strings.HasSuffix(pattern, "s$"), strings.HasPrefix(pattern, "^(0|"):
 			return fmt.Sprint(m.IntN(20))
 		case strings.HasSuffix(pattern, "s$"):
 			return fmt.Sprint(m.IntN(20), "s")

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
+// The patterns allow what the codec takes in quotes, as near as a few bytes can say it.
 const (
-	intPattern  = `"^-?[0-9]+$"`
-	uintPattern = `"^[0-9]+$"`
+	intPattern      = `"^-?(0|[1-9][0-9]{0,18})$"`
+	uintPattern     = `"^(0|[1-9][0-9]{0,19})$"`
+	durationPattern = `"^-?(0|[1-9][0-9]{0,11})(\\.[0-9]{1,9})?s$"`
 )
 
 // value returns the node of a field, with its comment but without rules.
@@ -135,11 +137,13 @@ func (b *builder) scalar(k protoreflect.Kind) *node {
 		case Full:
 			n.set("minimum", "-2147483648")
 			n.set("maximum", "2147483647")
+		case Strict:
+			n.desc = "32 bits."
 		}
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		n.kind = "integer"
 		if b.o.Profile == Strict {
-			n.desc = "Not negative."
+			n.desc = "Not negative, 32 bits."
 			break
 		}
 		n.set("minimum", "0")
@@ -175,14 +179,23 @@ func (b *builder) wide(n *node, text string) {
 func (b *builder) float(n *node, single bool) {
 	if b.o.Direction == Input && b.o.Profile != Full {
 		n.kind = "number"
-		if single && b.o.Profile == Portable {
+		switch {
+		case single && b.o.Profile == Portable:
 			n.set("format", `"float"`)
+		case single:
+			n.desc = "32-bit float."
 		}
 		return
 	}
 	n.kind = ""
+	plain := &node{kind: "number"}
+	if single && b.o.Direction == Input {
+		const most = "3.4028235e38" // which rounds to the greatest
+		plain.set("minimum", "-"+most)
+		plain.set("maximum", most)
+	}
 	special := &node{kind: "string", enum: []string{"NaN", "Infinity", "-Infinity"}}
-	n.anyOf = []*node{{kind: "number"}, special}
+	n.anyOf = []*node{plain, special}
 }
 
 // nested returns the node of a message inside another.

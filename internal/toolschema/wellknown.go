@@ -47,12 +47,15 @@ func (b *builder) wellKnown(short string) *node {
 	switch short {
 	case "Timestamp":
 		n := &node{kind: "string", facts: []fact{{key: "format", raw: `"date-time"`}}}
-		if input {
-			n.desc = "RFC 3339 time."
+		switch {
+		case input && b.o.Profile == Portable:
+			n.desc = "RFC 3339 time." // models write no other than the usual form, and every byte here is in every list
+		case input:
+			n.desc = "RFC 3339 time with capital T and Z, years 0001 to 9999, no leap second."
 		}
 		return n
 	case "Duration":
-		n := &node{kind: "string", facts: []fact{{key: "pattern", raw: `"^-?[0-9]+(\\.[0-9]{1,9})?s$"`}}}
+		n := &node{kind: "string", facts: []fact{{key: "pattern", raw: durationPattern}}}
 		if input {
 			n.desc = `Seconds with suffix s, such as "1.5s".`
 		}

@@ -13,9 +13,9 @@ import (
 
 // The patterns by which toolschema writes what is no plain text.
 const (
-	patternInt      = `^-?[0-9]+$`
-	patternUint     = `^[0-9]+$`
-	patternDuration = `^-?[0-9]+(\.[0-9]{1,9})?s$`
+	patternInt      = `^-?(0|[1-9][0-9]{0,18})$`
+	patternUint     = `^(0|[1-9][0-9]{0,19})$`
+	patternDuration = `^-?(0|[1-9][0-9]{0,11})(\.[0-9]{1,9})?s$`
 )
 
 var (

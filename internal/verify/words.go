@@ -17,7 +17,7 @@ const (
 	wordsMask     = "Field paths in lowerCamelCase"
 	wordsStruct   = "Any JSON object."
 	wordsAny      = "A message of any type"
-	wordsUnsigned = "Not negative."
+	wordsUnsigned = "Not negative"
 )
 
 // freeObject returns values for an object without keywords of its own: a google.protobuf.Struct or Any. It returns nil for all else.
