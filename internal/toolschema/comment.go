@@ -221,7 +221,7 @@ func shorten(s string, limit int) string {
 	}
 	head := s[:end]
 	if at := lastSentence(head); at >= len(head)/2 {
-		return head[:at]
+		return whole(head[:at])
 	}
 	for size := 0; size == 0 && head != ""; {
 		_, size = utf8.DecodeLastRuneInString(head)
@@ -231,6 +231,18 @@ func shorten(s string, limit int) string {
 		head = head[:at]
 	}
 	return strings.TrimRight(head, " \n,;:") + "…"
+}
+
+// whole drops a last sentence that only leads to what was cut off, such as "Example:".
+func whole(s string) string {
+	for strings.HasSuffix(s, ":") {
+		at := lastSentence(s)
+		if at == 0 {
+			break
+		}
+		s = s[:at]
+	}
+	return s
 }
 
 // lastSentence returns the offset behind the last sentence that ends in s, or 0.

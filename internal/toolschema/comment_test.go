@@ -79,6 +79,8 @@ func TestCommentBound(t *testing.T) {
 		{"One. Twotwotwo threethreethree", 25, "One. Twotwotwo…"},
 		{"Uses e.g. this and i.e. that thing.", 20, "Uses e.g. this and…"},
 		{"日本語日本語日本語", 5, "日本語日…"},
+		{"One two three.\n\nExample:\n\nmessage M { int32 a = 1; }", 27, "One two three."},
+		{"Sizes:\n- small", 8, "Sizes:"},
 		{"Short.", 6, "Short."},
 	} {
 		got := toolschema.Comment(commented(t, c.in), c.limit)
