@@ -44,7 +44,7 @@ func (v *subject) results() {
 		}
 		v.back(w.next(md, true), schemas)
 	}
-	if md.RequiredNumbers().Len() == 0 {
+	if md.RequiredNumbers().Len() == 0 && md.FullName() != "google.protobuf.Value" { // nothing at all is no Value
 		v.back(nil, schemas)
 	}
 }

@@ -216,7 +216,8 @@ func (t *tree) union(l []any) (*node, error) {
 
 func (t *tree) object(n *node, s map[string]any, desc string) error {
 	props, _ := s["properties"].(map[string]any)
-	if _, isAny := props["@type"]; len(props) == 0 || len(props) == 1 && isAny {
+	closed := s["additionalProperties"] == false // then nothing stands beside what is listed, whatever the words speak of
+	if _, isAny := props["@type"]; len(props) == 0 && !closed || len(props) == 1 && isAny {
 		if free := freeObject(desc, t.types); free != nil {
 			n.leaves = free
 			return nil

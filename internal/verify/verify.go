@@ -163,6 +163,9 @@ func anyTypes(m *catalog.Method) []string {
 			out = append(out, anyDuration)
 		}
 	}
+	if len(out) == 0 {
+		out = append(out, anyAny)
+	}
 	return out
 }
 

@@ -349,3 +349,33 @@ func TestGolden(t *testing.T) {
 		}
 	}
 }
+
+// TestOdd verifies roots and fields that are easy to get wrong: by themselves they are no fault.
+func TestOdd(t *testing.T) {
+	for _, source := range []string{
+		`syntax = "proto2"; package t; service S { rpc Do(M) returns (M); rpc Many(stream M) returns (stream M); }
+			message M { required int32 req = 1; optional string s = 2; required M.In in = 3; message In { required string key = 1; optional M m = 2; } map<string, In> ins = 4; }`,
+		`edition = "2023"; package t; service S { rpc Do(M) returns (M); } message M { string req = 1 [features.field_presence = LEGACY_REQUIRED]; M m = 2; map<string, M> mm = 3; }`,
+		`syntax = "proto3"; package t; import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; message M { google.protobuf.Any one = 1; repeated google.protobuf.Any more = 2; map<string, google.protobuf.Any> by = 3; google.protobuf.Duration d = 4; }
+			service S { rpc Do(M) returns (M); rpc Any(google.protobuf.Any) returns (google.protobuf.Any); rpc Anys(stream google.protobuf.Any) returns (stream google.protobuf.Any); }`,
+		`syntax = "proto3"; package t; import "google/protobuf/any.proto"; service S { rpc Any(google.protobuf.Any) returns (google.protobuf.Any); }`,
+		`syntax = "proto3"; package t; import "google/protobuf/struct.proto"; service S {
+			rpc Value(google.protobuf.Value) returns (google.protobuf.Value); rpc Values(stream google.protobuf.Value) returns (stream google.protobuf.Value);
+			rpc Struct(google.protobuf.Struct) returns (google.protobuf.Struct); rpc List(google.protobuf.ListValue) returns (google.protobuf.ListValue); }`,
+		`syntax = "proto2"; package t; service S { rpc Do(A) returns (A); } message A { optional string name = 1; optional string to_string = 2; optional int32 value_of = 3; optional bool has_own_property = 4;
+			optional string p = 5 [json_name = "__proto__"]; oneof o { A constructor = 6; string is_prototype_of = 7; string x = 8; } }`,
+	} {
+		r := run(t, snapshot(t, source), verify.Options{})
+		for _, tool := range r.Tools {
+			if tool.Arguments == 0 || tool.Results == 0 {
+				t.Errorf("%s: %d arguments, %d results", tool.Name, tool.Arguments, tool.Results)
+			}
+			for _, f := range tool.Findings {
+				t.Errorf("%s: %+v\n%s", tool.Name, f, source)
+			}
+		}
+		if len(r.Tools) == 0 {
+			t.Errorf("no tools: %+v", r.Findings)
+		}
+	}
+}

@@ -9,8 +9,11 @@ import (
 // The portable and strict profiles lack keywords for much of what holds; toolschema says it in words then. This file reads those words, so
 // that instances keep them as an agent would. TestWords holds both sides together.
 
-// anyDuration is the one type with a JSON form of its own that is put into an Any.
-const anyDuration = "google.protobuf.Duration"
+// anyDuration is a type with a JSON form of its own that is put into an Any; anyAny is put there where the contract has nothing else.
+const (
+	anyDuration = "google.protobuf.Duration"
+	anyAny      = "google.protobuf.Any"
+)
 
 const (
 	wordsBase64   = "Base64."
@@ -29,8 +32,11 @@ func freeObject(desc string, types []string) []value {
 		out := []value{}
 		for _, t := range types {
 			rest := ""
-			if t == anyDuration {
+			switch t {
+			case anyDuration:
 				rest = `,"value":"1.5s"`
+			case anyAny:
+				rest = `,"value":{}`
 			}
 			out = append(out, raw(`{"@type":`+quoted("type.googleapis.com/"+t)+rest+`}`))
 		}
