@@ -38,6 +38,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, p := range []toolschema.Profile{toolschema.Full, toolschema.Portable} {
 		t.Run(p.String(), func(t *testing.T) {
+			stride := every(t, 1)
 			c := comparison{validator: validator, types: dynamicpb.NewTypes(files), profile: p}
 			for i, s := range shapes(files) {
 				if s.dir == toolschema.Input && strings.HasPrefix(string(s.md.FullName()), "buf.validate.conformance.cases.") && i%stride == 0 {
