@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,6 +66,24 @@ func (f *sourceFlags) load() (mesh.Config, error) {
 		c.Log.Level = f.logLevel
 	}
 	return c, nil
+}
+
+// loadServing is load for commands that serve: there must be something to serve.
+func (f *sourceFlags) loadServing() (mesh.Config, error) {
+	c, err := f.load()
+	if err == nil && len(c.Backends) == 0 {
+		err = errors.New("nothing to serve: say where a gRPC server is, as in --backend 127.0.0.1:50051, or list backends in --config FILE")
+	}
+	return c, err
+}
+
+// openServing opens the mesh of c with the log that c wants.
+func openServing(ctx context.Context, c mesh.Config) (*mesh.Mesh, error) {
+	log, err := logger(c.Log)
+	if err != nil {
+		return nil, err
+	}
+	return mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion()})
 }
 
 // logger returns the log of c on standard error.

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
-
-	"github.com/toolway/toolway/internal/mesh"
 )
 
 func mcpCommand() *cobra.Command {
@@ -21,18 +18,11 @@ func mcpCommand() *cobra.Command {
 			// Whatever a library prints must not reach the protocol's stream.
 			out := os.Stdout
 			os.Stdout = os.Stderr
-			c, err := f.load()
+			c, err := f.loadServing()
 			if err != nil {
 				return err
 			}
-			if len(c.Backends) == 0 {
-				return fmt.Errorf("nothing to serve: say where a gRPC server is, as in --backend 127.0.0.1:50051, or list backends in --config FILE")
-			}
-			log, err := logger(c.Log)
-			if err != nil {
-				return err
-			}
-			m, err := mesh.Open(cmd.Context(), c, mesh.Options{Logger: log, Version: currentVersion()})
+			m, err := openServing(cmd.Context(), c)
 			if err != nil {
 				return err
 			}

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
-
-	"github.com/toolway/toolway/internal/mesh"
 )
 
 func serveCommand() *cobra.Command {
@@ -26,7 +22,7 @@ func serveCommand() *cobra.Command {
 		Example: "  toolway serve --backend 127.0.0.1:50051\n  toolway serve --backend orders=dns:///orders.internal:50051 --descriptors orders=orders.binpb\n  toolway serve --config toolway.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.load()
+			c, err := f.loadServing()
 			if err != nil {
 				return err
 			}
@@ -40,14 +36,7 @@ func serveCommand() *cobra.Command {
 				}
 			}
 			c.Admin.Pprof = c.Admin.Pprof || pprof
-			if len(c.Backends) == 0 {
-				return fmt.Errorf("nothing to serve: say where a gRPC server is, as in --backend 127.0.0.1:50051, or list backends in --config FILE")
-			}
-			log, err := logger(c.Log)
-			if err != nil {
-				return err
-			}
-			m, err := mesh.Open(cmd.Context(), c, mesh.Options{Logger: log, Version: currentVersion()})
+			m, err := openServing(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
