@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -29,7 +30,7 @@ func (g *Gateway) readBody(dst []byte, r *http.Request) ([]byte, error) {
 	}
 	n, err := buf.ReadFrom(io.LimitReader(src, g.maxBody+1))
 	if err != nil {
-		return buf.Bytes(), bodyError(err)
+		return buf.Bytes(), g.bodyError(err)
 	}
 	if n > g.maxBody {
 		return buf.Bytes(), g.tooLarge()
@@ -43,11 +44,12 @@ func (g *Gateway) bodyReader(r *http.Request) (io.Reader, error) {
 	case "", "identity":
 		return r.Body, nil
 	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(r.Body)
+		src := &source{Reader: r.Body}
+		z, err := gzip.NewReader(src)
 		if err != nil {
-			return nil, bodyError(err)
+			return nil, g.bodyError(src.blame(err))
 		}
-		return z, nil
+		return &gunzip{z, src}, nil
 	default:
 		return nil, refuse(http.StatusUnsupportedMediaType, codes.InvalidArgument,
 			fmt.Sprintf("content encoding %q: not supported; send the body as it is or with gzip", coding)).with("Accept-Encoding", "gzip")
@@ -58,9 +60,51 @@ func (g *Gateway) tooLarge() error {
 	return refuse(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, fmt.Sprintf("request body: longer than the limit of %d bytes", g.maxBody))
 }
 
-func bodyError(err error) error {
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
+var errGzip = errors.New("not valid gzip")
+
+// source remembers whether it was the reading of the body that failed, not what the body holds.
+type source struct {
+	io.Reader
+	err error
+}
+
+// Read reads from the body.
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// blame returns why a decompressor has failed with err.
+func (s *source) blame(err error) error {
+	if s.err != nil {
+		return s.err
+	}
+	return errGzip
+}
+
+type gunzip struct {
+	z   *gzip.Reader
+	src *source
+}
+
+// Read reads what was compressed.
+func (g *gunzip) Read(p []byte) (int, error) {
+	n, err := g.z.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = g.src.blame(err)
+	}
+	return n, err
+}
+
+func (g *Gateway) bodyError(err error) error {
+	switch {
+	case errors.Is(err, errGzip):
 		return refuse(http.StatusBadRequest, codes.InvalidArgument, "request body: not valid gzip, which its Content-Encoding says it is")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refuse(http.StatusRequestTimeout, codes.DeadlineExceeded, fmt.Sprintf("request body: it did not come to its end within %v", g.stall))
 	}
 	return refuse(http.StatusBadRequest, codes.InvalidArgument, "request body: it ended early or could not be read")
 }
@@ -79,6 +123,16 @@ func needJSON(h http.Header, lines bool) error {
 		return refuse(http.StatusUnsupportedMediaType, codes.InvalidArgument, fmt.Sprintf("content type %q: not supported; send %q", value, want))
 	}
 	return nil
+}
+
+// speaksGRPC refuses gRPC's own framing and gRPC-Web's, which are no business of this door.
+func speaksGRPC(h http.Header) error {
+	value := h.Get("Content-Type")
+	if !strings.HasPrefix(strings.ToLower(value), "application/grpc") {
+		return nil
+	}
+	return refuse(http.StatusUnsupportedMediaType, codes.InvalidArgument,
+		fmt.Sprintf("content type %q: this is the HTTP door; gRPC has an address of its own (--grpc-addr, grpc.addr)", value))
 }
 
 // hasBody says whether the request brings a body, which may turn out to be empty.

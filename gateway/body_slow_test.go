@@ -35,7 +35,7 @@ func TestSlowBodyIsDropped(t *testing.T) {
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
 		t.Fatal(err)
 	}
-	if res.StatusCode != http.StatusBadRequest {
-		t.Errorf("status = %d, want 400", res.StatusCode)
+	if res.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status = %d, want 408", res.StatusCode)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -200,7 +201,7 @@ func (g *Gateway) appendReply(dst []byte, m match, f *call.Frame) (body []byte, 
 	}
 	contentType, data, ok := httpBody(f.Bytes(), m.responsePath)
 	if !ok {
-		return dst, "", malformed(m)
+		return dst, "", malformed(m, nil)
 	}
 	return append(dst, data...), contentType, nil
 }
@@ -213,13 +214,20 @@ func (g *Gateway) appendJSONReply(dst []byte, m match, f *call.Frame) ([]byte, e
 		dst, err = m.method.Response().AppendJSON(dst, f.Bytes(), g.json)
 	}
 	if err != nil {
-		return dst, malformed(m)
+		return dst, malformed(m, err)
 	}
 	return dst, nil
 }
 
-func malformed(m match) error {
-	return status.Errorf(codes.Internal, "backend %q sent a malformed %s", m.method.Backend.Name, m.method.Desc.Output().FullName())
+// malformed is the status of a reply that cannot be shown: bytes that are no message, or a value that has no JSON form, such as a time after the
+// year 9999.
+func malformed(m match, err error) error {
+	text := fmt.Sprintf("backend %q sent a malformed %s", m.method.Backend.Name, m.method.Desc.Output().FullName())
+	if err != nil {
+		text = "the backend's reply cannot be shown as JSON: " + err.Error()
+	}
+	return call.Error(codes.Internal, "REPLY_NOT_SHOWN", text, "backend", m.method.Backend.Name,
+		"hint", "the backend did its work, only its reply cannot be shown; do not repeat a call that changes something")
 }
 
 // Values of headers that every answer has, shared by all: adding to one copies it.

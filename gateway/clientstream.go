@@ -91,15 +91,19 @@ func (g *Gateway) pump(ctx context.Context, body io.Reader, m match, frames chan
 			case errors.Is(err, io.EOF):
 				return nil
 			case errors.Is(err, errBudget):
-				return g.tooLarge()
+				return refuse(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, fmt.Sprintf("%slonger than the limit of %d bytes", inMessage(n), g.maxBody))
 			case errors.As(err, &syntax), errors.Is(err, io.ErrUnexpectedEOF):
-				return refuse(http.StatusBadRequest, codes.InvalidArgument, fmt.Sprintf("message %d of the request stream: not valid JSON; send one object a line", n))
+				return refuse(http.StatusBadRequest, codes.InvalidArgument, inMessage(n)+"not valid JSON; send one object a line")
 			}
-			return bodyError(err)
+			return g.bodyError(err)
 		}
 		wire, err := m.method.Request().AppendWire(nil, value, transcode.ReadOptions{})
 		if err == nil {
 			wire, err = m.appendPath(wire)
+		}
+		var bad *transcode.Error
+		if errors.As(err, &bad) {
+			return &messageError{n, bad}
 		}
 		if err != nil {
 			return err

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/transcode"
 )
@@ -61,7 +62,12 @@ func (e *refusal) with(key, value string) *refusal {
 func (g *Gateway) statusOf(ctx context.Context, id ids, err error) *status.Status {
 	var bad *transcode.Error
 	if errors.As(err, &bad) {
-		return invalid(bad)
+		n := 0
+		var of *messageError
+		if errors.As(err, &of) {
+			n = of.n
+		}
+		return invalid(bad, n)
 	}
 	var typed interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &typed) {
@@ -74,17 +80,54 @@ func (g *Gateway) statusOf(ctx context.Context, id ids, err error) *status.Statu
 	return status.New(codes.Internal, "internal error; the log has the cause under call id "+id.call)
 }
 
-func invalid(e *transcode.Error) *status.Status {
-	st := status.New(codes.InvalidArgument, e.Error())
-	if e.Path == "" {
+// messageError is what is wrong with one message of a request stream, counted from 1.
+type messageError struct {
+	n   int
+	why *transcode.Error
+}
+
+// Error returns the text that the caller sees.
+func (e *messageError) Error() string { return inMessage(e.n) + e.why.Error() }
+
+// Unwrap returns what is wrong, without the number.
+func (e *messageError) Unwrap() error { return e.why }
+
+func inMessage(n int) string { return "message " + strconv.Itoa(n) + " of the request stream: " }
+
+// invalid is INVALID_ARGUMENT with the field that is at fault; n is the number of the message in a request stream, or 0.
+func invalid(e *transcode.Error, n int) *status.Status {
+	text, field := e.Error(), e.Path
+	description := (&transcode.Error{Problem: e.Problem, Want: e.Want, Suggestion: e.Suggestion}).Error()
+	if name, ok := unknownName(e.Problem); ok {
+		field = strings.TrimPrefix(field+"."+name, ".")
+	}
+	if n > 0 {
+		text = inMessage(n) + text
+		field = strings.TrimSuffix("messages["+strconv.Itoa(n-1)+"]."+field, ".")
+	}
+	st := status.New(codes.InvalidArgument, text)
+	if field == "" {
 		return st
 	}
-	description := (&transcode.Error{Problem: e.Problem, Want: e.Want, Suggestion: e.Suggestion}).Error()
-	with, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: e.Path, Description: description}}})
+	with, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: description}}})
 	if err != nil {
 		return st
 	}
 	return with
+}
+
+// unknownName is the name of a field that is not there: the path of such an error is that of the object.
+func unknownName(problem string) (string, bool) {
+	rest, ok := strings.CutPrefix(problem, "unknown field ")
+	if !ok {
+		return "", false
+	}
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return "", false
+	}
+	name, err := strconv.Unquote(quoted)
+	return name, err == nil && name != ""
 }
 
 // fail answers with the status of err. Nothing may have been written before. b, which may be nil, resolves details.
@@ -127,12 +170,12 @@ func retryAfter(st *spb.Status) string {
 	return ""
 }
 
-// appendStatus appends st as ProtoJSON of google.rpc.Status. Details that neither the mesh nor the backend knows keep their bytes in base64.
+// appendStatus appends st as ProtoJSON of google.rpc.Status; its message is for people and agents. Details that neither the mesh nor the backend knows keep their bytes in base64.
 func appendStatus(dst []byte, st *spb.Status, b *catalog.Backend) []byte {
 	dst = append(dst, `{"code":`...)
 	dst = strconv.AppendInt(dst, int64(st.GetCode()), 10)
 	dst = append(dst, `,"message":`...)
-	dst = appendString(dst, st.GetMessage())
+	dst = appendString(dst, call.PlainText(st.GetMessage()))
 	for i, d := range st.GetDetails() {
 		if i == 0 {
 			dst = append(dst, `,"details":[`...)

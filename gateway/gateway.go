@@ -188,6 +188,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Access-Control-Allow-Origin", cors)
 		h.Set("Access-Control-Expose-Headers", exposedHeaders)
 	}
+	if err := speaksGRPC(r.Header); err != nil {
+		g.fail(x, nil, err)
+		return
+	}
 	t := g.current()
 	if r.URL.Path == openAPIPath {
 		g.serveOpenAPI(x, t)

@@ -52,6 +52,15 @@ func (s *schemas) name(md protoreflect.MessageDescriptor, d toolschema.Direction
 		}
 	}
 	delete(root, "$defs")
+	if toolschema.Wrapped(md) { // tools need an object around it, bodies hold the form itself
+		var props map[string]json.RawMessage
+		_ = json.Unmarshal(root["properties"], &props)
+		s.properties[name] = props // a query names the field all the same
+		if _, ok := s.components[name]; !ok {
+			s.components[name] = props[toolschema.WrapperKey]
+		}
+		return name
+	}
 	if whole, err := json.Marshal(root); err == nil {
 		s.components[name] = whole
 	}

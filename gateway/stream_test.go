@@ -583,7 +583,8 @@ func TestClientStream(t *testing.T) {
 		{"three", "{\"pages\":1}\n\n{\"pages\":2}\r\n{\"pages\":3}", 200, `{"books":[{"pages":1},{"pages":2},{"pages":3}]}`},
 		{"none", "", 200, `{}`},
 		{"cut", `{"pages":1}` + "\n" + `{"pages":`, 400, "message 2 of the request stream: not valid JSON"},
-		{"unknown field", `{"pages":1}` + "\n" + `{"pagez":2}`, 400, "pagez"},
+		{"unknown field", `{"pages":1}` + "\n" + `{"pagez":2}`, 400, `"message":"message 2 of the request stream: unknown field \"pagez\"`},
+		{"its path", `{"pages":1}` + "\n" + `{"pages":"x"}`, 400, `"field":"messages[1].pages"`},
 	}
 	for _, tt := range tests {
 		res := do(g, "POST", library+"Upload", tt.body, "Content-Type", "application/x-ndjson")
