@@ -1,7 +1,6 @@
 package mcpadapter
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -25,7 +24,7 @@ type quickRequest struct {
 // quickMeta is what a request's _meta says.
 type quickMeta struct {
 	version string          // 2026-07-28, or nothing
-	token   json.RawMessage // a string or a number that the SDK gives back as it is
+	token   json.RawMessage // a string or a number
 	crossing
 	seen uint
 }
@@ -165,19 +164,16 @@ func (s *scanner) meta(m *quickMeta) bool {
 	})
 }
 
-// token reads a progress token that the SDK, to which numbers are floats, gives back as it is.
+// token reads a progress token: a number, or a string that means what it says.
 func (s *scanner) token() (json.RawMessage, bool) {
-	first := s.space()
+	first, start := s.space(), s.pos
 	if first == '"' {
-		start := s.pos
 		_, ok := s.string()
 		return s.data[start:s.pos], ok
 	}
 	v, ok := s.value()
-	return v, ok && (first >= '1' && first <= '9' || string(v) == "0") && len(v) <= 15 && bytes.IndexFunc(v, notDigit) < 0
+	return v, ok && isNumber(v)
 }
-
-func notDigit(r rune) bool { return r < '0' || r > '9' }
 
 // capabilities reads client capabilities, as far as the SDK knows them, in the form that it asks for.
 func (s *scanner) capabilities() bool {

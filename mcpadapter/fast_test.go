@@ -212,7 +212,7 @@ var messages = []struct{ method, params string }{
 // metas are what is in _meta besides the version; "-" stands for no _meta at all.
 var metas = []string{
 	`-`, ``,
-	`"progressToken":"a"`, `"progressToken":0`, `"progressToken":-0`, `"progressToken":1.5`, `"progressToken":9007199254740993`, `"progressToken":null`, `"progressToken":true`,
+	`"progressToken":"a"`, `"progressToken":0`, `"progressToken":-0`, `"progressToken":1.5`, `"progressToken":9007199254740993`, `"progressToken":1.0`, `"progressToken":1e2`, `"progressToken":1e400`, `"progressToken":null`, `"progressToken":true`,
 	`"progressToken":"\u0061"`, `"progressToken":1,"progressToken":2`,
 	`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","idempotency-key":"k"`,
 	`"traceparent":1`, `"other":{"a":[1,null,"x"]}`, `"other":1e400`,

@@ -88,6 +88,11 @@ func isID(value json.RawMessage) bool {
 	return kind == "a string" || kind == "a number"
 }
 
+// isNumber says whether a JSON value is a number.
+func isNumber(value json.RawMessage) bool {
+	return len(value) > 0 && (value[0] == '-' || value[0] >= '0' && value[0] <= '9')
+}
+
 // keepsID says whether the SDK gives an id back as it is. It keeps numbers as int64, by way of float64.
 func keepsID(id json.RawMessage) bool {
 	if id[0] == '"' {

@@ -65,7 +65,7 @@ func (a *Adapter) listenOn(ctx context.Context, conn *lineConn, id json.RawMessa
 	return nil
 }
 
-// listenExtra is what a lineConn tells the middleware about a subscriptions/listen.
-func listenExtra(id json.RawMessage) *mcp.RequestExtra {
-	return &mcp.RequestExtra{Header: http.Header{listenIDHeader: {string(id)}}}
+// extra is what a lineConn tells the middleware about a request.
+func extra(header, value string) *mcp.RequestExtra {
+	return &mcp.RequestExtra{Header: http.Header{header: {value}}}
 }

@@ -83,7 +83,7 @@ func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Res
 	if r.Extra != nil {
 		c.header = r.Extra.Header
 	}
-	if token, ok := progressToken(r.Params.Meta); ok {
+	if token := progressToken(r.Params.Meta, c.header); token != nil {
 		c.notify = func(n float64, message string) {
 			// A client that has gone is noticed by the context; there is nobody else to tell.
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Message: message})
@@ -113,15 +113,6 @@ func protocolOf(r *mcp.CallToolRequest) string {
 		return version20251125
 	}
 	return version20250618
-}
-
-// progressToken returns the token of a request that asked for progress: a string or a number, 0 included.
-func progressToken(meta map[string]any) (any, bool) {
-	switch token := meta["progressToken"].(type) {
-	case string, float64:
-		return token, true
-	}
-	return nil, false
 }
 
 // rawResult is a result whose members, _meta aside, are encoded already: `"a":1,"b":2`.

@@ -1,7 +1,9 @@
 package mcpadapter
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -80,4 +82,34 @@ func (p *progress) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
+}
+
+// tokenHeader carries a progress token that is a number from a transport to the middleware as the client wrote it: to the SDK it is a
+// float, and the client might not know it again.
+const tokenHeader = "Toolway-Progress-Token"
+
+// numberToken returns the progress token in the params of a request if it is a number.
+func numberToken(params json.RawMessage) string {
+	var p, meta map[string]json.RawMessage
+	if params == nil || json.Unmarshal(params, &p) != nil || p["_meta"] == nil || json.Unmarshal(p["_meta"], &meta) != nil {
+		return ""
+	}
+	if token := meta["progressToken"]; isNumber(token) {
+		return string(token)
+	}
+	return ""
+}
+
+// progressToken returns the token of a request that asked for progress, a string or a number, or nil.
+func progressToken(meta map[string]any, header http.Header) any {
+	switch token := meta["progressToken"].(type) {
+	case string:
+		return token
+	case float64:
+		if raw := header.Get(tokenHeader); raw != "" {
+			return json.RawMessage(raw)
+		}
+		return token
+	}
+	return nil
 }

@@ -215,8 +215,13 @@ func (c *lineConn) accept(line []byte) (jsonrpc.Message, error) {
 		if e.method == "initialize" {
 			msg.Params = withInitializeVersion(msg.Params)
 		}
-		if e.method == "subscriptions/listen" {
-			msg.Extra = listenExtra(e.id)
+		switch e.method {
+		case "subscriptions/listen":
+			msg.Extra = extra(listenIDHeader, string(e.id))
+		case "tools/call":
+			if token := numberToken(e.params); token != "" {
+				msg.Extra = extra(tokenHeader, token)
+			}
 		}
 		r := &openRequest{id: e.id, listen: e.method == "subscriptions/listen", discover: e.method == "server/discover", begins: begins(e.method, msg.Params)}
 		if !c.begin(msg.ID, r) {
