@@ -47,7 +47,7 @@ func (g *Gateway) bodyReader(r *http.Request) (io.Reader, error) {
 		src := &source{Reader: r.Body}
 		z, err := gzip.NewReader(src)
 		if err != nil {
-			return nil, g.bodyError(src.blame(err))
+			return nil, g.bodyError(src.blame())
 		}
 		return &gunzip{z, src}, nil
 	default:
@@ -77,8 +77,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame returns why a decompressor has failed with err.
-func (s *source) blame(err error) error {
+// blame returns why a decompressor has failed.
+func (s *source) blame() error {
 	if s.err != nil {
 		return s.err
 	}
@@ -94,7 +94,7 @@ type gunzip struct {
 func (g *gunzip) Read(p []byte) (int, error) {
 	n, err := g.z.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = g.src.blame(err)
+		err = g.src.blame()
 	}
 	return n, err
 }

@@ -98,7 +98,7 @@ func TestSlowReadersAreCheap(t *testing.T) {
 	if each := (int64(heap()) - int64(before)) / readers; each > most {
 		t.Errorf("a slow reader holds %d KiB, want at most %d", each>>10, most>>10)
 	}
-	if res := do(g, "POST", library+"GetBook", `{"name":"shelves/s1/books/b"}`); res.StatusCode != 200 {
+	if res := do(g, "POST", library+"GetBook", `{"name":"shelves/s1/books/b"}`); res.StatusCode != http.StatusOK {
 		t.Errorf("a call beside slow readers: %d %s", res.StatusCode, text(t, res))
 	}
 	line(fast)
