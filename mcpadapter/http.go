@@ -113,7 +113,8 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	if err := readBody(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)), r.ContentLength, s); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
+			id := headID(s.body[:min(len(s.body), idWindow)]) // the rest is not read
+			refuse(w, http.StatusRequestEntityTooLarge, id, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
 			return
 		}
 		refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeParseError, "the message ended early, or took longer than %v", bodyTimeout))

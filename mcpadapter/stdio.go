@@ -24,7 +24,7 @@ func (a *Adapter) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 		maxLine: a.conf.MaxRequestBytes,
 		drain:   a.conf.DrainTimeout,
 		stop:    ctx.Done(),
-		lines:   make(chan []byte),
+		lines:   make(chan inputLine),
 		closed:  make(chan struct{}),
 		open:    map[jsonrpc.ID]*openRequest{},
 		drained: make(chan struct{}, 1),
@@ -88,7 +88,7 @@ type lineConn struct {
 	maxLine int
 	drain   time.Duration
 	stop    <-chan struct{}
-	lines   chan []byte
+	lines   chan inputLine
 	closed  chan struct{}
 	once    sync.Once
 
@@ -114,13 +114,19 @@ type openRequest struct {
 	discover bool
 }
 
-// scan reads lines until in ends or the connection is closed. A line that is too long is passed on as nil.
+// inputLine is one line of the input: its text, or what is known of it if it is too long.
+type inputLine struct {
+	text []byte
+	long *longMessage
+}
+
+// scan reads lines until in ends or the connection is closed.
 func (c *lineConn) scan(in io.Reader) {
 	defer close(c.lines)
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
 		line, err := c.readLine(r)
-		if len(bytes.TrimSpace(line)) > 0 || (line == nil && err == nil) {
+		if len(bytes.TrimSpace(line.text)) > 0 || line.long != nil {
 			select {
 			case c.lines <- line:
 			case <-c.closed:
@@ -140,21 +146,25 @@ func (c *lineConn) scan(in io.Reader) {
 	}
 }
 
-// readLine returns the next line, or nil if it is longer than allowed.
-func (c *lineConn) readLine(r *bufio.Reader) ([]byte, error) {
-	line, skipped := []byte{}, false
+// readLine returns the next line.
+func (c *lineConn) readLine(r *bufio.Reader) (inputLine, error) {
+	var l inputLine
 	for {
 		part, err := r.ReadSlice('\n')
-		if skipped = skipped || len(line)+len(part) > c.maxLine; !skipped {
-			line = append(line, part...)
+		switch {
+		case l.long != nil:
+			l.long.grow(part)
+		case len(l.text)+len(part) > c.maxLine:
+			l.long = &longMessage{}
+			l.long.grow(l.text)
+			l.long.grow(part)
+			l.text = nil
+		default:
+			l.text = append(l.text, part...)
 		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return l, err
 		}
-		if skipped {
-			return nil, err
-		}
-		return line, err
 	}
 }
 
@@ -194,10 +204,11 @@ func (c *lineConn) read(ctx context.Context) (jsonrpc.Message, error) {
 }
 
 // accept turns a line into a message, or answers it itself and returns nil. The error means that the answer could not be written.
-func (c *lineConn) accept(line []byte) (jsonrpc.Message, error) {
-	if line == nil {
-		return nil, c.write(errorMessage(nil, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", c.maxLine)))
+func (c *lineConn) accept(l inputLine) (jsonrpc.Message, error) {
+	if l.long != nil {
+		return nil, c.write(errorMessage(l.long.id(), rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", c.maxLine)))
 	}
+	line := l.text
 	if c.quick(line) {
 		return nil, nil
 	}

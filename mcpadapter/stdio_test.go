@@ -199,18 +199,39 @@ type brokenWriter struct{ err error }
 
 func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
 
-// TestStdioLongLine pins that a line beyond the limit costs an error and nothing else.
+// TestStdioLongLine pins that a line beyond the limit costs an error and nothing else, and that its sender hears of it under the id.
 func TestStdioLongLine(t *testing.T) {
-	w := newWorld(t, func(c *mcpadapter.Config) { c.MaxRequestBytes = 1 << 20 })
-	k := w.talk(t.Context())
-	go func() {
-		_, _ = io.WriteString(k.in, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"pad":"`+strings.Repeat("x", 3<<20)+`"}}}`+"\n")
-		_, _ = io.WriteString(k.in, `{"jsonrpc":"2.0","id":2,"method":"ping"}`+"\n")
-	}()
-	k.hear(`"id":null,"error":{"code":-32600`)
-	k.hear(`"id":2`)
-	_ = k.in.Close()
-	k.end()
+	pad := strings.Repeat("x", 300<<10)
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, func(c *mcpadapter.Config) {
+			path(c)
+			c.MaxRequestBytes = 200 << 10
+		})
+		k := w.talk(t.Context())
+		for _, c := range []struct{ line, id string }{
+			{`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"pad":"` + pad + `"}}}`, `1`},
+			{`{"method":"ping","params":{"_meta":{"pad":"` + pad + `"}},"jsonrpc":"2.0","id":2}`, `2`},
+			{`{"method":"ping","params":{"_meta":{"pad":"` + pad + `"}} , "id" : "a \" b" , "jsonrpc":"2.0" } `, `"a \" b"`},
+			{`{"params":{"pad":"` + pad + `"},"id":3,"method":"tools/call","z":{"pad":"` + pad + `"}}`, `null`}, // too far inside
+			{`{"method":"ping","params":{"pad":"` + pad + `","id":4}}`, `null`},
+			{`{"method":"ping","params":{"id":4,"pad":"` + pad + `"}}`, `null`},
+			{`{"method":"ping","params":{"id":4,"pad":"` + pad + `"},"id":5}`, `5`},
+			{`{"method":"ping","id":6,"params":{"id":4,"pad":"` + pad + `","id":7}}`, `6`},
+			{`{"method":"ping","pad":"` + pad + `,\"id\":7}"}`, `null`},
+			{`{"method":"ping","pad":"` + pad + `","id":null}`, `null`},
+			{`{"method":"ping","pad":"` + pad + `","id":{"id":7}}`, `null`},
+			{`{"id":` + strings.Repeat("7", 300<<10) + `}`, `null`},
+			{`["` + pad + `",{"id":7}]`, `null`},
+			{`"` + pad, `null`},
+			{strings.Repeat(`"id":7},`, 40<<10), `null`},
+		} {
+			go func() { _, _ = io.WriteString(k.in, c.line+"\n"+`{"jsonrpc":"2.0","id":"next","method":"ping"}`+"\n") }()
+			k.hear(`{"jsonrpc":"2.0","id":` + c.id + `,"error":{"code":-32600,"message":"the message is longer than 204800 bytes"}}`)
+			k.hear(`"id":"next"`)
+		}
+		_ = k.in.Close()
+		k.end()
+	})
 }
 
 // TestStdioInputThatCannotBeWoken pins that a read which does not end, as of a terminal, does not keep ServeStdio.
