@@ -65,7 +65,14 @@ func (r *route) appendQuery(dst []byte, raw string) (out []byte, masked bool, er
 	}
 	md, tc := r.method.Desc.Input(), r.method.Request()
 	var oneofs map[protoreflect.FullName]string
+	paths := make(map[string]string, len(params))
 	for _, p := range params {
+		if path := protoPath(md, p.name); path != "" {
+			if other, ok := paths[path]; ok {
+				return dst, false, &transcode.Error{Path: p.name, Problem: "given twice, as " + quote(other) + " too"}
+			}
+			paths[path] = p.name
+		}
 		first, _, _ := strings.Cut(p.name, ".")
 		fd := fieldNamed(md, first)
 		if fd != nil {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 // Config is everything an operator can say. The zero value, after Normalise, serves on loopback with embedded defaults.
@@ -215,6 +217,11 @@ func (c *Config) checkLists() error {
 		u, err := url.Parse(o)
 		if err != nil || u.Scheme == "" || u.Host == "" || strings.Contains(o, "*") || strings.Trim(u.Path, "/") != "" {
 			return fmt.Errorf("http.allowed_origins: %q is not an origin: write scheme and host, such as https://console.example.com; there are no wildcards", o)
+		}
+	}
+	for _, k := range c.Metadata.Allow {
+		if err := call.CheckAllow(k); err != nil {
+			return fmt.Errorf("metadata.allow: %w", err)
 		}
 	}
 	for _, h := range c.HTTP.AllowedHosts {

@@ -122,6 +122,8 @@ func TestNormaliseRefuses(t *testing.T) {
 		{"origin without scheme", mesh.Config{HTTP: mesh.HTTP{AllowedOrigins: []string{"console.example.com"}}}, "is not an origin"},
 		{"host with scheme", mesh.Config{HTTP: mesh.HTTP{AllowedHosts: []string{"http://x"}}}, "is not a host name"},
 		{"negative limit", mesh.Config{HTTP: mesh.HTTP{MaxBodyBytes: -1}}, "cannot be negative"},
+		{"credential", mesh.Config{Metadata: mesh.Metadata{Allow: []string{"authorization"}}}, "metadata.allow: "},
+		{"no metadata key", mesh.Config{Metadata: mesh.Metadata{Allow: []string{"bad key"}}}, "metadata.allow: "},
 		{"impossible port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:99999"}}}}, `port "99999"`},
 		{"path in a target", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:1/"}}}}, `port "1/"`},
 		{"unknown scheme", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"xds:///orders"}}}}, `scheme "xds" is not served`},
