@@ -39,6 +39,9 @@ type methodInfo struct {
 	hash      string
 	hashOnce  sync.Once
 	cut       bool
+
+	required     []protoreflect.FieldDescriptor
+	requiredOnce sync.Once
 }
 
 func analyse(c *contract, prefix string) *analysis {

@@ -253,3 +253,19 @@ func TestUnknownOptionsStay(t *testing.T) {
 		t.Errorf("the damaged options are gone")
 	}
 }
+
+// TestRequired pins that what a tool requires is what its listed schema calls required.
+func TestRequired(t *testing.T) {
+	s := static(t, compileOne(t, `syntax = "proto3"; package acme.v1; import "google/api/field_behavior.proto"; import "google/protobuf/timestamp.proto";
+		message In { string b_c = 1 [(google.api.field_behavior) = REQUIRED]; string d = 2; int32 a = 3 [(google.api.field_behavior) = REQUIRED]; }
+		service S { rpc One(In) returns (In); rpc Many(stream In) returns (In); rpc At(google.protobuf.Timestamp) returns (In); }`))
+	for method, want := range map[string]string{"One": "b_c a", "Many": "b_c a", "At": ""} {
+		var got []string
+		for _, fd := range s.Method("/acme.v1.S/" + method).Required() {
+			got = append(got, string(fd.Name()))
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%s: Required() = %q, want %q", method, text, want)
+		}
+	}
+}
