@@ -15,7 +15,8 @@ import (
 )
 
 // Requests returns the requests function of a call of m with a tool's arguments, as call.NewStream takes it: the request message itself, or
-// {"messages":[…]} where the client streams. An error is an *transcode.Error, meant for whoever wrote the arguments.
+// {"messages":[…]} where the client streams. What the listed schema requires has to be there. An error is an *transcode.Error, meant for
+// whoever wrote the arguments.
 func Requests(m *catalog.Method, arguments json.RawMessage) (func() (*call.Frame, error), error) {
 	arguments = bytes.TrimSpace(arguments)
 	if len(arguments) == 0 || string(arguments) == "null" {
@@ -36,17 +37,23 @@ func Requests(m *catalog.Method, arguments json.RawMessage) (func() (*call.Frame
 			return nil, &transcode.Error{Path: toolschema.WrapperKey, Problem: "is missing", Want: "a " + string(m.Desc.Input().Name())}
 		}
 	}
-	f, err := frame(m, arguments)
+	f, err := frame(m, arguments, "")
 	if err != nil {
 		return nil, err
 	}
 	return call.One(f), nil
 }
 
-func frame(m *catalog.Method, message json.RawMessage) (*call.Frame, error) {
+// frame reads one message, which stands at the path where.
+func frame(m *catalog.Method, message json.RawMessage, where string) (*call.Frame, error) {
 	wire, err := m.Request().AppendWire(nil, message, transcode.ReadOptions{})
 	if err != nil {
-		return nil, err
+		return nil, at(where, err)
+	}
+	if required := m.Required(); len(required) > 0 {
+		if err := checkRequired(required, message, where); err != nil {
+			return nil, err
+		}
 	}
 	return call.NewFrame(m.Desc.Input(), wire), nil
 }
@@ -66,9 +73,9 @@ func messageFrames(m *catalog.Method, arguments json.RawMessage) (func() (*call.
 	}
 	frames := make([]*call.Frame, len(messages))
 	for i, message := range messages {
-		f, err := frame(m, message)
+		f, err := frame(m, message, fmt.Sprintf("messages[%d]", i))
 		if err != nil {
-			return nil, at(fmt.Sprintf("messages[%d]", i), err)
+			return nil, err
 		}
 		frames[i] = f
 	}
@@ -102,7 +109,7 @@ func member(object json.RawMessage, name string) (json.RawMessage, error) {
 // at puts where before the path of a transcoding error.
 func at(where string, err error) error {
 	var e *transcode.Error
-	if !errors.As(err, &e) {
+	if where == "" || !errors.As(err, &e) {
 		return err
 	}
 	moved := *e

@@ -278,8 +278,15 @@ func errorResult(m *catalog.Method, e *toolError, items []byte) *result {
 // badArguments describes arguments that are not the JSON form of the request message.
 func badArguments(err error) *toolError {
 	e := &toolError{Code: codeName(codes.InvalidArgument), Message: "arguments: " + err.Error(), Hint: "mend the arguments and call again; nothing was sent to the backend"}
+	var missing missingArguments
 	var t *transcode.Error
-	if errors.As(err, &t) {
+	switch {
+	case errors.As(err, &missing):
+		e.Message = "the arguments do not fit the tool: " + missing.Error()
+		for _, m := range missing {
+			e.FieldViolations = append(e.FieldViolations, fieldViolation{Field: m.Path, Description: m.Problem})
+		}
+	case errors.As(err, &t):
 		e.Message = "the arguments do not fit the tool: " + t.Error()
 		v := fieldViolation{Field: t.Path, Description: t.Problem}
 		if t.Want != "" {
