@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // NPM installs the dependencies of the package.json in a folder of this module into the folder's node_modules, unless they are there in the
@@ -36,7 +38,9 @@ func NPM(folder string) (string, error) {
 	if _, err := os.Stat(filepath.Join(dir, "package-lock.json")); errors.Is(err, fs.ErrNotExist) {
 		args = []string{"install", "--no-package-lock"}
 	}
-	cmd := exec.Command("npm", append(args, "--ignore-scripts", "--no-audit", "--no-fund")...)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", append(args, "--ignore-scripts", "--no-audit", "--no-fund")...)
 	cmd.Dir = dir
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm %s in %q: %w: Node.js 20 or later with npm is needed\n%s", args[0], dir, err, b)
