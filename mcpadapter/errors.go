@@ -102,7 +102,7 @@ func describe(st *status.Status, c *call.Call) *toolError {
 	for _, d := range st.Proto().GetDetails() {
 		e.add(d, c.Method)
 	}
-	e.Hint = hint(st.Code(), c)
+	e.Hint = e.hint(st.Code(), c)
 	if len(e.FieldViolations) > 0 && st.Code() == codes.InvalidArgument {
 		e.Hint = "mend the fields named and call again"
 	}
@@ -110,19 +110,28 @@ func describe(st *status.Status, c *call.Call) *toolError {
 }
 
 // hint says what to do next. Where the code leaves open whether anything happened, it depends on how far the call got and on whether
-// the contract lets it be repeated.
-func hint(code codes.Code, c *call.Call) string {
+// the contract lets it be repeated. Of an error of the mesh's own, its own hint fits better than one for any such code.
+func (e *toolError) hint(code codes.Code, c *call.Call) string {
+	own := e.ownHint()
 	if code != codes.Unavailable && code != codes.DeadlineExceeded {
-		return hints[code]
+		return or(own, hints[code])
 	}
 	h := c.Method.Tool.Hints
 	switch {
 	case !c.Sent:
-		return "the call did not reach the backend, so nothing was done; try again in a moment"
+		return "the call did not reach the backend, so nothing was done; " + or(own, "try again in a moment")
 	case h.ReadOnly || h.Idempotent:
 		return "it is not known whether the call took effect; this tool may be called again with the same arguments"
 	}
 	return "it is not known whether the call took effect; look up the state before calling again"
+}
+
+// ownHint is the hint in the metadata of an error that the mesh itself found.
+func (e *toolError) ownHint() string {
+	if e.Domain != call.Domain {
+		return ""
+	}
+	return e.Metadata["hint"]
 }
 
 // add takes over one detail of a status.
@@ -207,6 +216,38 @@ func backendJSON(d *anypb.Any, m *catalog.Method) []byte {
 	return body
 }
 
+// plain takes from all texts what agents and people cannot see, but what changes how they read. A status is words, not data.
+func (e *toolError) plain() {
+	texts := []*string{&e.Message, &e.Reason, &e.Domain, &e.Hint}
+	for i := range e.FieldViolations {
+		v := &e.FieldViolations[i]
+		texts = append(texts, &v.Field, &v.Description, &v.Reason)
+	}
+	for i := range e.Preconditions {
+		v := &e.Preconditions[i]
+		texts = append(texts, &v.Type, &v.Subject, &v.Description)
+	}
+	if r := e.Resource; r != nil {
+		texts = append(texts, &r.Type, &r.Name, &r.Owner, &r.Description)
+	}
+	for i := range e.Links {
+		texts = append(texts, &e.Links[i].Description, &e.Links[i].URL)
+	}
+	for _, s := range texts {
+		*s = call.PlainText(*s)
+	}
+	if len(e.Metadata) > 0 {
+		metadata := make(map[string]string, len(e.Metadata))
+		for k, v := range e.Metadata {
+			metadata[call.PlainText(k)] = call.PlainText(v)
+		}
+		e.Metadata = metadata
+	}
+	for i, d := range e.Details {
+		e.Details[i] = plainJSON(d)
+	}
+}
+
 // text is the error in words, for models that read only text.
 func (e *toolError) text() []byte {
 	var b strings.Builder
@@ -229,6 +270,9 @@ func (e *toolError) text() []byte {
 			b.WriteString(" (" + e.Domain + ")")
 		}
 		for _, k := range sorted(e.Metadata) {
+			if k == "hint" && e.ownHint() != "" {
+				continue // it is in Hint, or Hint knows better
+			}
 			fmt.Fprintf(&b, "\n%s: %s", k, e.Metadata[k])
 		}
 	}
@@ -256,6 +300,7 @@ func (e *toolError) text() []byte {
 // hides the error from the model. The listed schema is open at its root, so {"error":{…}} passes unless the contract has a field "error"
 // of its own: then the error is in _meta.
 func errorResult(m *catalog.Method, e *toolError, items []byte) *result {
+	e.plain()
 	r := &result{isError: true}
 	r.addText(e.text())
 	body, err := marshal(e)

@@ -19,7 +19,13 @@ import (
 // failing calls orders_get with a chain that fails with what fail returns.
 func failing(t *testing.T, tool string, fail func(*call.Call) error) *mcp.CallToolResult {
 	t.Helper()
+	return failingOn(t, func(*mcpadapter.Config) {}, tool, fail)
+}
+
+func failingOn(t *testing.T, path func(*mcpadapter.Config), tool string, fail func(*call.Call) error) *mcp.CallToolResult {
+	t.Helper()
 	w := newWorld(t, func(c *mcpadapter.Config) {
+		path(c)
 		c.Handler = func(stream grpc.ServerStream) error { return fail(call.FromContext(stream.Context())) }
 	})
 	res, err := w.connect(doors[1], nil).CallTool(t.Context(), &mcp.CallToolParams{Name: tool})
@@ -79,6 +85,84 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("UNAVAILABLE with Sent = %t has the text %q, want %q", tc.sent, text, tc.want)
 		}
 	}
+}
+
+// TestOneHint pins that a hint of the mesh's own takes the place of the one for its code, beside what is said about whether the call took effect.
+func TestOneHint(t *testing.T) {
+	for _, tc := range []struct {
+		code   codes.Code
+		sent   bool
+		domain string
+		want   string
+	}{
+		{codes.Unavailable, false, call.Domain, "the call did not reach the backend, so nothing was done; start it"},
+		{codes.Unavailable, true, call.Domain, "it is not known whether the call took effect; look up the state before calling again"},
+		{codes.Unimplemented, false, call.Domain, "start it"},
+		{codes.Unimplemented, false, "shop.example.com", "the backend does not offer this; use another tool"},
+	} {
+		forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+			res := failingOn(t, path, "orders_get", func(c *call.Call) error {
+				c.Sent = tc.sent
+				st, err := status.New(tc.code, "gone").WithDetails(&errdetails.ErrorInfo{Reason: "R", Domain: tc.domain, Metadata: map[string]string{"hint": "start it", "backend": "b"}})
+				if err != nil {
+					t.Error(err)
+				}
+				return st.Err()
+			})
+			text := texts(res)[0]
+			hints := 1
+			if tc.domain != call.Domain {
+				hints = 2 // metadata of a backend is no hint of the mesh
+			}
+			if strings.Count(text, "\nhint: ") != hints || !strings.HasSuffix(text, "\nhint: "+tc.want) || !strings.Contains(text, "\nbackend: b\n") {
+				t.Errorf("%s with Sent = %t of %s has the text %q, want the hint %q", tc.code, tc.sent, tc.domain, text, tc.want)
+			}
+		})
+	}
+}
+
+// TestHidden pins that no text of an error has characters in it that are not seen but change how it reads.
+func TestHidden(t *testing.T) {
+	const dirty = "a\u202eb\U000e0041\u200b\u001b[31mc\r\u2066d"
+	order := &anypb.Any{TypeUrl: "type.googleapis.com/shop.v1.Order", Value: append([]byte{0x12, byte(len(dirty))}, dirty...)}
+	st, err := status.New(codes.InvalidArgument, dirty).WithDetails(
+		&errdetails.ErrorInfo{Reason: dirty, Domain: dirty, Metadata: map[string]string{dirty: dirty}},
+		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: dirty, Description: dirty + "x", Reason: dirty}}},
+		&errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Type: dirty, Subject: dirty, Description: dirty}}},
+		&errdetails.ResourceInfo{ResourceType: dirty, ResourceName: dirty, Owner: dirty, Description: dirty},
+		&errdetails.Help{Links: []*errdetails.Help_Link{{Description: dirty, Url: dirty}}},
+		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{Subject: dirty, Description: dirty}}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proto := st.Proto()
+	proto.Details = append(proto.Details, order)
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		for _, tool := range []string{"orders_get", "orders_judge"} { // in structuredContent, and in _meta
+			res := failingOn(t, path, tool, func(*call.Call) error { return status.ErrorProto(proto) })
+			got := texts(res)[0] + asJSON(t, res.StructuredContent) + asJSON(t, res.Meta)
+			if got != call.PlainText(got) || strings.Contains(got, `\u`) || strings.Contains(got, "[31m") || strings.Count(got, "abcd") < 30 {
+				t.Errorf("%s: %q", tool, got)
+			}
+		}
+	})
+	// What agents are told about their own words is an error text too.
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		w := newWorld(t, path)
+		url := w.serve()
+		for _, message := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_get","arguments":{"a\u202eb":1}}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\u202eb"}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"a\u202eb"}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"a\u202eb"}`,
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"experimental":{"a\u202eb":1},"extensions":5}}}`,
+		} {
+			if body := closed(t, post(t.Context(), t, url, message, nil)); body != call.PlainText(body) || !strings.Contains(body, `"error"`) {
+				t.Errorf("%s = %q", message, body)
+			}
+		}
+	})
 }
 
 // TestErrorWithoutStatus pins that a fault of the mesh itself stays out of the answer.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"unicode/utf8"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 // marshal is json.Marshal without escaping <, > and &.
@@ -15,6 +17,26 @@ func marshal(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// plainJSON is call.PlainText for all strings of a JSON value, names included.
+func plainJSON(value json.RawMessage) json.RawMessage {
+	s := scanner{data: value}
+	out := make([]byte, 0, len(value))
+	for s.pos < len(value) {
+		if value[s.pos] != '"' {
+			out = append(out, value[s.pos])
+			s.pos++
+			continue
+		}
+		start := s.pos
+		var text string
+		if _, _, ok := s.text(); !ok || json.Unmarshal(value[start:s.pos], &text) != nil {
+			return nil // not JSON
+		}
+		out = appendString(out, call.PlainText(text))
+	}
+	return out
 }
 
 const hex = "0123456789abcdef"

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 // envelope is one JSON-RPC message of a client, as far as a transport has to know it.
@@ -124,7 +126,7 @@ func tooDeep(data []byte) bool {
 }
 
 func rpcError(code int64, format string, args ...any) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	return &jsonrpc.Error{Code: code, Message: call.PlainText(fmt.Sprintf(format, args...))}
 }
 
 // errorMessage returns a JSON-RPC error response. A nil id is written as null: the request could not be read.
