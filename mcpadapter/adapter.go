@@ -123,6 +123,8 @@ type Adapter struct {
 	http    http.Handler
 	listed  atomic.Pointer[listing]
 	changes changes
+	// removed are the names of tools that were listed once and are no longer.
+	removed recent
 	// introduction is the _meta of each result of 2026-07-28, discovery the result of server/discover.
 	introduction, discovery []byte
 	// drained ends streams that carry no call.

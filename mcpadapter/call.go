@@ -37,7 +37,7 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	snapshot := a.conf.Catalog.Snapshot()
 	m := snapshot.Tool(t.name)
 	if m == nil {
-		return nil, unknownTool(snapshot, t.name)
+		return nil, a.unknownTool(snapshot, t.name)
 	}
 	if m.Backend.State == catalog.Down {
 		return errorResult(m, withdrawn(m), nil), nil
@@ -169,8 +169,14 @@ func (k *keeper) items() []byte {
 	return append(out, ']')
 }
 
-// unknownTool is a JSON-RPC error: the model was never offered such a tool.
-func unknownTool(s *catalog.Snapshot, name string) error {
+// unknownTool is a JSON-RPC error: the model is not offered such a tool, though it may have been.
+func (a *Adapter) unknownTool(s *catalog.Snapshot, name string) error {
+	if a.listed.Load() != nil {
+		a.listingOf(s) // notes which tools it has no longer
+	}
+	if a.removed.has(name) {
+		return invalidParams(fmt.Sprintf("tool %q was removed; list the tools again", name))
+	}
 	names := func(yield func(string) bool) {
 		for _, m := range s.Tools() {
 			if !yield(m.Tool.Name) {

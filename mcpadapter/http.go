@@ -33,8 +33,9 @@ type endpoint struct {
 	adapter             *Adapter
 	stateless, stateful http.Handler
 	cancels             cancels
-	ended               endedCallers
-	origins             *origin.Policy
+	// ended are the caller ids that clients ended with DELETE here. Other instances cannot know of them, and take them still.
+	ended   recent
+	origins *origin.Policy
 }
 
 func newEndpoint(a *Adapter) *endpoint {

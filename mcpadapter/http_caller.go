@@ -4,8 +4,6 @@ import (
 	"crypto/rand"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
@@ -20,43 +18,6 @@ func newCallerID() string { return callerPrefix + rand.Text() }
 func isCallerID(id string) bool {
 	random, ok := strings.CutPrefix(id, callerPrefix)
 	return ok && len(random) == 26 && strings.Trim(random, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
-}
-
-// maxEnded is how many ended caller ids an instance remembers.
-const maxEnded = 1024
-
-// endedCallers are the last caller ids that clients ended with DELETE at this instance. Others cannot know of them, and take them still.
-type endedCallers struct {
-	any atomic.Bool // spares the lock until there is one
-
-	mu    sync.RWMutex
-	known map[string]bool
-	order [maxEnded]string // a ring
-	next  int
-}
-
-func (c *endedCallers) add(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known[id] {
-		return
-	}
-	if c.known == nil {
-		c.known = map[string]bool{}
-	}
-	delete(c.known, c.order[c.next])
-	c.known[id], c.order[c.next] = true, id
-	c.next = (c.next + 1) % maxEnded
-	c.any.Store(true)
-}
-
-func (c *endedCallers) has(id string) bool {
-	if !c.any.Load() {
-		return false
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.known[id]
 }
 
 // knows says whether a client may use id as its session: initialize gives such ids, here or elsewhere, and it was not ended here.

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -169,6 +171,31 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("DELETE = %d, want %d", got, want)
 		}
 	}
+}
+
+// TestEndedIsBounded pins that an instance remembers 1,024 ended ids and no more.
+func TestEndedIsBounded(t *testing.T) {
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		door := newWorld(t, path).adapter.HTTPHandler()
+		send := func(method string, n int) int {
+			req := httptest.NewRequestWithContext(t.Context(), method, "/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+			id := strings.NewReplacer("0", "A", "1", "B", "8", "C", "9", "D").Replace(fmt.Sprintf("%026d", n))
+			req.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Session-Id": {"caller-" + id}}
+			rec := httptest.NewRecorder()
+			door.ServeHTTP(rec, req)
+			return rec.Code
+		}
+		for n := range 1025 {
+			if got := send(http.MethodDelete, n); got != http.StatusNoContent {
+				t.Fatalf("DELETE of id %d = %d, want 204", n, got)
+			}
+		}
+		for n, want := range map[int]int{0: http.StatusOK, 1: http.StatusNotFound, 1024: http.StatusNotFound} {
+			if got := send(http.MethodPost, n); got != want {
+				t.Errorf("POST with id %d = %d, want %d", n, got, want)
+			}
+		}
+	})
 }
 
 // TestSessions pins the session mode: an id that was not handed out, and one that was ended, is unknown.

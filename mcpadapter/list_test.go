@@ -3,6 +3,7 @@ package mcpadapter_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/protobuf/proto"
 
@@ -153,6 +155,39 @@ func TestWithdrawnTool(t *testing.T) {
 		}
 		if text := strings.Join(texts(res), "\n"); !res.IsError || !strings.HasPrefix(text, "UNAVAILABLE: ") || !strings.Contains(text, "TOOL_UNAVAILABLE") || !strings.Contains(text, "hint: ") {
 			t.Errorf("call of a withdrawn tool = %q (isError %t)", text, res.IsError)
+		}
+	})
+}
+
+// TestRemovedTool pins that a client which does not list again hears that a tool is gone, and is not told so of one that never was.
+func TestRemovedTool(t *testing.T) {
+	less := snapshotOf(t, strings.Replace(shopProto, "rpc Watch(WatchRequest) returns (stream Order);", "", 1))
+	forDoors(t, nil, nil, func(t *testing.T, w *world, c *mcp.ClientSession, _ door) {
+		call := func(want string) {
+			t.Helper()
+			_, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "orders_watch"})
+			var e *jsonrpc.Error
+			if !errors.As(err, &e) || e.Code != jsonrpc.CodeInvalidParams || !strings.Contains(e.Message, want) {
+				t.Errorf("CallTool() = %v, want -32602 with %q", err, want)
+			}
+		}
+		all := w.catalog.Snapshot()
+		if _, err := c.ListTools(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		w.catalog.current.Store(less)
+		call(`tool "orders_watch" was removed; list the tools again`)
+		if _, err := c.ListTools(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		call(`tool "orders_watch" was removed; list the tools again`)
+		w.catalog.current.Store(all)
+		if _, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "orders_watch"}); err != nil {
+			t.Errorf("CallTool() of a tool that is back = %v, want nil", err)
+		}
+		_, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "never_there"})
+		if err == nil || !strings.Contains(err.Error(), `unknown tool "never_there"`) {
+			t.Errorf("CallTool() of a tool that never was = %v, want it unknown", err)
 		}
 	})
 }

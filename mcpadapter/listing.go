@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/toolway/toolway/internal/catalog"
@@ -27,10 +28,18 @@ type listing struct {
 func (a *Adapter) currentListing() *listing { return a.listingOf(a.conf.Catalog.Snapshot()) }
 
 func (a *Adapter) listingOf(s *catalog.Snapshot) *listing {
-	if l := a.listed.Load(); l != nil && l.snapshot == s {
-		return l
+	last := a.listed.Load()
+	if last != nil && last.snapshot == s {
+		return last
 	}
 	l := newListing(s)
+	if last != nil {
+		for _, name := range last.names {
+			if _, listed := slices.BinarySearch(l.names, name); !listed {
+				a.removed.add(name)
+			}
+		}
+	}
 	a.listed.Store(l)
 	return l
 }
