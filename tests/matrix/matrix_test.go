@@ -367,9 +367,6 @@ func TestLargeMessage(t *testing.T) {
 	t.Parallel()
 	const size = 4_000_000
 	inTurn(t, mesh, func(ctx context.Context, t *testing.T, d door, k kind, id string) {
-		if d.name == "mcp "+agent.V20250618 {
-			return // the same code as the next version, and every one takes a second of processor time
-		}
 		text := strings.Repeat("ü", size/2)
 		o := mustCall(ctx, t, d, k, ask{id: id, texts: []string{text}, plan: &probev1.Plan{Count: 1}})
 		if k.streamsResponses() && d.stream < size {
