@@ -131,6 +131,9 @@ type Adapter struct {
 	drained context.Context
 	drain   context.CancelFunc
 
+	// replies are those to calls that ask for progress and that the SDK serves, by what replyHeader says.
+	replies sync.Map
+
 	// stdioCalls are those of the fast path; the SDK knows its own.
 	stdioCalls sync.WaitGroup
 	closingMu  sync.Mutex

@@ -30,6 +30,8 @@ type toolCall struct {
 	buffer *[]byte
 	// notify sends one progress notification; nil if the client asked for none.
 	notify func(progress float64, message string)
+	// begin sends the header of the stream that progress goes out on, so that the client knows that the call was taken; it may be nil.
+	begin func()
 }
 
 // call runs one tool call. The error is a JSON-RPC error; everything that the model can mend is in the result.
@@ -52,6 +54,9 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
+	if t.begin != nil && t.notify != nil && m.Kind().Server {
+		t.begin()
+	}
 	p := startProgress(t.notify, c.Start)
 	defer p.stop()
 	k := &keeper{method: m, maxBytes: a.conf.MaxResultBytes, progress: p, options: a.conf.JSON}

@@ -60,6 +60,7 @@ type caller struct {
 	header   http.Header
 	protocol string
 	notify   func(progress float64, message string)
+	begin    func()
 }
 
 // answerQuick answers q, which scanRequest found fit for the fast path. Refusals are those of tools/list and tools/call themselves.
@@ -81,7 +82,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 	case "tools/call":
 		var res *result
 		if res, err = a.call(ctx, toolCall{
-			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, buffer: &s.reply,
+			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, begin: from.begin, buffer: &s.reply,
 		}); err == nil {
 			out = a.appendMeta(append(out, `,"result":{`...), res.meta, q.modern())
 			out = append(res.append(out, q.modern()), "}}"...)

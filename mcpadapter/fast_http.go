@@ -41,6 +41,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		}
 		if form == asEvents {
 			if q.meta.token != nil {
+				from.begin = reply.beginStream
 				from.notify = func(n float64, message string) {
 					reply.event(append(appendProgress([]byte(eventBegin), q.meta.token, n, message), eventEnd...))
 				}

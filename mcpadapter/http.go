@@ -150,10 +150,8 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	reply := newReply(w, msg.id, form)
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	r.Header.Del(tokenHeader)
-	if token := numberToken(msg.params); token != "" && msg.method == "tools/call" {
-		r.Header.Set(tokenHeader, token)
-	}
+	forget := e.adapter.noteCall(r.Header, msg, reply)
+	defer forget()
 	if name := r.Header.Get(nameHeader); name != "" {
 		r.Header.Set(nameHeader, plainName(name)) // the SDK would compare the base64
 	}

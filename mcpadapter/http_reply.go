@@ -76,6 +76,18 @@ func (r *reply) comment() {
 	}
 }
 
+// beginStream sends the header of an event stream, unless it is out already. The comment is for proxies that keep a header until there is
+// something after it.
+func (r *reply) beginStream() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done || r.plain != 0 || r.status != 0 || r.form != asEvents {
+		return
+	}
+	r.open(http.StatusOK, eventType)
+	_ = r.send([]byte(": taken\n\n")) // a client that has gone is noticed by the context
+}
+
 // event sends one event of the fast path.
 func (r *reply) event(p []byte) {
 	r.mu.Lock()

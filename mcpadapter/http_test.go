@@ -304,6 +304,53 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// TestStreamBegins pins that a client which asked for progress on a stream hears at once that its call was taken, before the backend says anything.
+func TestStreamBegins(t *testing.T) {
+	for _, d := range doors {
+		if d.stdio {
+			continue
+		}
+		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
+			w := newWorld(t, func(c *mcpadapter.Config) {
+				c.Sessions = d.session
+				if d.sdkOnly {
+					mcpadapter.SDKOnly(c)
+				}
+			})
+			url := w.serve()
+			header, members := map[string]string{"Mcp-Protocol-Version": d.version, "Mcp-Method": "tools/call", "Mcp-Name": "orders_watch"}, ""
+			if d.version == "2026-07-28" {
+				members = modernMembers + `{}`
+			}
+			if d.session {
+				hello := post(t.Context(), t, url, helloLine, nil)
+				closed(t, hello)
+				header["Mcp-Session-Id"] = hello.Header.Get("Mcp-Session-Id")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			// post returns when the header is there, and the backend sends nothing until it is cancelled.
+			res := post(ctx, t, url, string(message(`1`, "tools/call", `"name":"orders_watch","arguments":{"hang":true}`, `"progressToken":1`, members)), header)
+			await(t, "the call", w.hung)
+			if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+				t.Errorf("header = %d %v, want that of a stream", res.StatusCode, res.Header)
+			}
+			if d.session { // where the call goes on without its stream, to be resumed
+				closed(t, post(t.Context(), t, url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, header))
+			}
+			cancel()
+			_ = res.Body.Close()
+			await(t, "the cancellation at the backend", w.ended)
+			// What is no stream keeps its status and length.
+			header["Mcp-Name"] = "orders_gone"
+			bad := post(t.Context(), t, url, string(message(`2`, "tools/call", `"name":"orders_gone"`, `"progressToken":1`, members)), header)
+			if body := closed(t, bad); !strings.Contains(body, `"code":-32602`) || strings.Contains(body, ": taken") {
+				t.Errorf("call of an unknown tool = %d %s", bad.StatusCode, body)
+			}
+		})
+	}
+}
+
 // timedRecorder is a response that notes when it was written to.
 type timedRecorder struct {
 	header http.Header

@@ -33,7 +33,7 @@ func crossingOf(meta map[string]any) crossing {
 func forward(rules *call.Rules, header http.Header, meta crossing) metadata.MD {
 	in := metadata.MD{}
 	for name, values := range header {
-		if !rules.Allowed(name) || name == tokenHeader {
+		if !rules.Allowed(name) || name == tokenHeader || name == replyHeader {
 			continue
 		}
 		key := strings.ToLower(name)

@@ -89,6 +89,9 @@ func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Res
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Message: message})
 		}
 	}
+	if c.notify != nil {
+		c.begin = a.beginner(c.header)
+	}
 	ctx, stop := followRequest(ctx)
 	defer stop()
 	res, err := a.call(ctx, c)

@@ -1,0 +1,40 @@
+package mcpadapter
+
+import (
+	"crypto/rand"
+	"net/http"
+)
+
+// replyHeader carries the key of the reply to a call from the HTTP transport to the middleware. The context cannot: in a session it is that
+// of the request which began the session.
+const replyHeader = "Toolway-Reply"
+
+// noteCall writes into the header of a request for the SDK what the middleware has to know of a call with a progress token, and what the
+// SDK does not tell it. The returned function is to be called when the request has ended.
+func (a *Adapter) noteCall(h http.Header, msg envelope, r *reply) (forget func()) {
+	h.Del(tokenHeader)
+	h.Del(replyHeader)
+	if msg.method != "tools/call" || !msg.isRequest() {
+		return func() {}
+	}
+	if token := numberToken(msg.params); token != "" {
+		h.Set(tokenHeader, token)
+	}
+	key := rand.Text()
+	h.Set(replyHeader, key)
+	a.replies.Store(key, r)
+	return func() { a.replies.Delete(key) }
+}
+
+// beginner returns the function that begins the stream of a call whose request has the header h, or nil.
+func (a *Adapter) beginner(h http.Header) func() {
+	noted, ok := a.replies.Load(h.Get(replyHeader))
+	if !ok {
+		return nil
+	}
+	r, ok := noted.(*reply)
+	if !ok {
+		return nil
+	}
+	return r.beginStream
+}
