@@ -53,7 +53,7 @@ func TestRequired(t *testing.T) {
 		size  = `size: missing required argument, want a number (int32)`
 		color = `color: missing required argument, want one of COLOR_UNSPECIFIED, COLOR_RED`
 		tags  = `tags: missing required argument, want an array of string`
-		any   = `any: missing required argument, want a Value`
+		value = `any: missing required argument, want a Value`
 		whole = `{"firstName":"","size":0,"color":0,"tags":[],"any":null}`
 	)
 	cases := []struct{ method, arguments, want string }{
@@ -61,8 +61,8 @@ func TestRequired(t *testing.T) {
 		{"Do", whole, ""},
 		{"Do", `{"first_name":"x","size":1,"color":"COLOR_RED","tags":["a"],"any":{}}`, ""},
 		{"Do", `{"first\u004eame":"x","size":1,"color":"COLOR_RED","tags":["a"],"any":{}}`, ""},
-		{"Do", ``, strings.Join([]string{first, size, color, tags, any}, "; ")},
-		{"Do", `{"nested":{"name":"x"},"note":"first_name"}`, strings.Join([]string{first, size, color, tags, any}, "; ")},
+		{"Do", ``, strings.Join([]string{first, size, color, tags, value}, "; ")},
+		{"Do", `{"nested":{"name":"x"},"note":"first_name"}`, strings.Join([]string{first, size, color, tags, value}, "; ")},
 		{"Do", `{"firstName":null,"size":0,"color":0,"tags":null,"any":1}`, first + "; " + tags},
 		{"Put", `{"messages":[]}`, ""},
 		{"Put", `{"messages":[` + whole + `]}`, ""},
