@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/internal/transcode"
 )
 
@@ -50,6 +51,8 @@ type Config struct {
 
 	// Name and Version are how the server introduces itself. Default: "toolway" and "dev".
 	Name, Version string
+	// Profile is the subset of JSON Schema that tools are listed with. The zero value is toolschema.Portable.
+	Profile toolschema.Profile
 	// Instructions are shown to the model by hosts that do so. Default: none.
 	Instructions string
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/mcpadapter"
 )
 
@@ -49,6 +50,18 @@ func TestListTools(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestProfile lists tools with the schemas of the profile that the configuration names.
+func TestProfile(t *testing.T) {
+	for _, p := range []toolschema.Profile{toolschema.Portable, toolschema.Full, toolschema.Strict} {
+		w := newWorld(t, func(c *mcpadapter.Config) { c.Profile = p })
+		body := exchange(t, w.serve(), []byte("POST\nContent-Type: application/json\n\n"+`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+		m := w.catalog.Snapshot().Tool("orders_get")
+		if want := `"inputSchema":` + string(m.InputSchema(p)); !strings.Contains(string(body), want) {
+			t.Errorf("%v: the list has not %s", p, want)
+		}
+	}
 }
 
 // TestAnnotations reads the raw list: MCP's defaults for absent hints differ from hint to hint, so all four have to be there.

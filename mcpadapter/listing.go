@@ -32,7 +32,7 @@ func (a *Adapter) listingOf(s *catalog.Snapshot) *listing {
 	if last != nil && last.snapshot == s {
 		return last
 	}
-	l := newListing(s)
+	l := newListing(s, a.conf.Profile)
 	if last != nil {
 		for _, name := range last.names {
 			if _, listed := slices.BinarySearch(l.names, name); !listed {
@@ -44,12 +44,12 @@ func (a *Adapter) listingOf(s *catalog.Snapshot) *listing {
 	return l
 }
 
-func newListing(s *catalog.Snapshot) *listing {
+func newListing(s *catalog.Snapshot, p toolschema.Profile) *listing {
 	tools := s.Tools()
 	l := &listing{snapshot: s, names: make([]string, len(tools)), ends: make([]int, len(tools))}
 	for i, m := range tools {
 		l.names[i] = m.Tool.Name
-		l.encoded = appendTool(l.encoded, m)
+		l.encoded = appendTool(l.encoded, m, p)
 		l.encoded = append(l.encoded, ',')
 		l.ends[i] = len(l.encoded)
 	}
@@ -104,8 +104,8 @@ func cursorSum(name string) [6]byte {
 	return [6]byte(sum[:6])
 }
 
-// appendTool appends the MCP definition of m. All four hints are always present, since their defaults in MCP are easy to misread.
-func appendTool(dst []byte, m *catalog.Method) []byte {
+// appendTool appends the MCP definition of m with schemas of the profile. All four hints are always present, since their defaults in MCP are easy to misread.
+func appendTool(dst []byte, m *catalog.Method, p toolschema.Profile) []byte {
 	h := m.Tool.Hints
 	dst = append(dst, `{"name":`...)
 	dst = appendString(dst, m.Tool.Name)
@@ -114,9 +114,9 @@ func appendTool(dst []byte, m *catalog.Method) []byte {
 	dst = append(dst, `,"description":`...)
 	dst = appendString(dst, m.Tool.Description)
 	dst = append(dst, `,"inputSchema":`...)
-	dst = append(dst, m.InputSchema(toolschema.Portable)...)
+	dst = append(dst, m.InputSchema(p)...)
 	dst = append(dst, `,"outputSchema":`...)
-	dst = append(dst, openSchema(m.OutputSchema(toolschema.Portable))...)
+	dst = append(dst, openSchema(m.OutputSchema(p))...)
 	return fmt.Appendf(dst, `,"annotations":{"readOnlyHint":%t,"destructiveHint":%t,"idempotentHint":%t,"openWorldHint":%t}}`,
 		h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld)
 }

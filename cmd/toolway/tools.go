@@ -118,6 +118,7 @@ func toolsShowCommand() *cobra.Command {
 	var (
 		f       sourceFlags
 		asJSON  bool
+		whole   bool
 		profile string
 	)
 	cmd := &cobra.Command{
@@ -130,9 +131,9 @@ func toolsShowCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, ok := map[string]toolschema.Profile{"portable": toolschema.Portable, "full": toolschema.Full, "strict": toolschema.Strict}[profile]
-			if !ok {
-				return fmt.Errorf("profile %q: want portable, full or strict", profile)
+			p, err := toolschema.ParseProfile(profile)
+			if err != nil {
+				return err
 			}
 			m, err := openMesh(cmd.Context(), &f, 10*time.Second)
 			if err != nil {
@@ -143,14 +144,19 @@ func toolsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), toolJSON(t, p))
+			in, out := t.InputSchema(p), t.OutputSchema(p)
+			if whole {
+				in, out = t.WholeSchema(toolschema.Input, p), t.WholeSchema(toolschema.Output, p)
 			}
-			return showTool(cmd.OutOrStdout(), t, p)
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), toolEntry(t, in, out))
+			}
+			return showTool(cmd.OutOrStdout(), t, in, out)
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the tool as MCP's tools/list has it")
+	cmd.Flags().BoolVar(&whole, "whole", false, "cut nothing of the schemas, however large they are")
 	cmd.Flags().StringVar(&profile, "profile", "portable", "schema `PROFILE`: portable, full or strict")
 	return cmd
 }
@@ -275,6 +281,10 @@ func warn(s *catalog.Snapshot) {
 
 // toolJSON is the tool as tools/list has it.
 func toolJSON(m *catalog.Method, p toolschema.Profile) json.RawMessage {
+	return toolEntry(m, m.InputSchema(p), m.OutputSchema(p))
+}
+
+func toolEntry(m *catalog.Method, in, out []byte) json.RawMessage {
 	h := m.Tool.Hints
 	b, err := json.Marshal(struct {
 		Name         string          `json:"name"`
@@ -283,7 +293,7 @@ func toolJSON(m *catalog.Method, p toolschema.Profile) json.RawMessage {
 		InputSchema  json.RawMessage `json:"inputSchema"`
 		OutputSchema json.RawMessage `json:"outputSchema"`
 		Annotations  map[string]bool `json:"annotations"`
-	}{m.Tool.Name, m.Tool.Title, m.Tool.Description, m.InputSchema(p), m.OutputSchema(p),
+	}{m.Tool.Name, m.Tool.Title, m.Tool.Description, in, out,
 		map[string]bool{"readOnlyHint": h.ReadOnly, "destructiveHint": h.Destructive, "idempotentHint": h.Idempotent, "openWorldHint": h.OpenWorld}})
 	if err != nil {
 		return json.RawMessage(fmt.Sprintf(`{"name":%q,"error":%q}`, m.Tool.Name, err))
@@ -291,7 +301,7 @@ func toolJSON(m *catalog.Method, p toolschema.Profile) json.RawMessage {
 	return b
 }
 
-func showTool(w io.Writer, m *catalog.Method, p toolschema.Profile) error {
+func showTool(w io.Writer, m *catalog.Method, in, out []byte) error {
 	name := m.Tool.Name
 	if name == "" {
 		name = "(no tool)"
@@ -327,11 +337,11 @@ func showTool(w io.Writer, m *catalog.Method, p toolschema.Profile) error {
 		return err
 	}
 	fmt.Fprintln(w, "\ninput schema")
-	if err := printJSON(w, json.RawMessage(m.InputSchema(p))); err != nil {
+	if err := printJSON(w, json.RawMessage(in)); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, "\noutput schema")
-	return printJSON(w, json.RawMessage(m.OutputSchema(p)))
+	return printJSON(w, json.RawMessage(out))
 }
 
 func printJSON(w io.Writer, v any) error {

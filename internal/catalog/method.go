@@ -125,18 +125,25 @@ type schemas struct {
 }
 
 func (s *schemas) get(m *Method, d toolschema.Direction, p toolschema.Profile) []byte {
-	s.once[p].Do(func() {
-		md, o := m.Desc.Input(), toolschema.Options{Direction: d, Profile: p}
-		if d == toolschema.Output {
-			md = m.Desc.Output()
-		}
-		switch {
-		case d == toolschema.Input && m.Desc.IsStreamingClient():
-			o.List = "messages"
-		case d == toolschema.Output && m.Desc.IsStreamingServer():
-			o.List = "items"
-		}
-		s.json[p] = toolschema.For(md, o)
-	})
+	s.once[p].Do(func() { s.json[p] = m.makeSchema(d, p, 0) })
 	return s.json[p]
+}
+
+// WholeSchema makes a schema as InputSchema and OutputSchema do, but cuts nothing of up to 4 MiB. It is made anew each time.
+func (m *Method) WholeSchema(d toolschema.Direction, p toolschema.Profile) []byte {
+	return m.makeSchema(d, p, -1)
+}
+
+func (m *Method) makeSchema(d toolschema.Direction, p toolschema.Profile, maxBytes int) []byte {
+	md, o := m.Desc.Input(), toolschema.Options{Direction: d, Profile: p, MaxBytes: maxBytes}
+	if d == toolschema.Output {
+		md = m.Desc.Output()
+	}
+	switch {
+	case d == toolschema.Input && m.Desc.IsStreamingClient():
+		o.List = "messages"
+	case d == toolschema.Output && m.Desc.IsStreamingServer():
+		o.List = "items"
+	}
+	return toolschema.For(md, o)
 }

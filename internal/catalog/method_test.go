@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -267,5 +268,18 @@ func TestRequired(t *testing.T) {
 		if text := strings.Join(got, " "); text != want {
 			t.Errorf("%s: Required() = %q, want %q", method, text, want)
 		}
+	}
+}
+
+// TestWholeSchema pins that what a list leaves out for its size can be had.
+func TestWholeSchema(t *testing.T) {
+	s, err := catalog.ReadFile("temporal", "../../../shared/descriptors/temporal-api.binpb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.Method("/temporal.api.workflowservice.v1.WorkflowService/GetWorkflowExecutionHistory")
+	cut, whole := m.OutputSchema(toolschema.Full), m.WholeSchema(toolschema.Output, toolschema.Full)
+	if len(cut) > toolschema.DefaultMaxBytes || len(whole) < 2*len(cut) || !json.Valid(whole) {
+		t.Errorf("the listed schema has %d bytes, the whole one %d", len(cut), len(whole))
 	}
 }

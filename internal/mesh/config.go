@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/toolschema"
 )
 
 // Config is everything an operator can say. The zero value, after Normalise, serves on loopback with embedded defaults.
@@ -92,6 +93,8 @@ type HTTP struct {
 type MCP struct {
 	// Sessions keeps a session per client for protocol versions before 2026-07-28. Default: none is needed.
 	Sessions bool `yaml:"sessions"`
+	// Profile is the subset of JSON Schema that tools are listed with: "portable", "full" or "strict". Default portable.
+	Profile string `yaml:"profile"`
 }
 
 // Admin is the operator's listener.
@@ -149,6 +152,7 @@ func (c *Config) Normalise() error {
 	or(&c.HTTP.Addr, "127.0.0.1:8080")
 	or(&c.Admin.Addr, "127.0.0.1:8081")
 	or(&c.Log.Level, "info")
+	or(&c.MCP.Profile, toolschema.Portable.String())
 	orDuration := func(d *Duration, v time.Duration) {
 		if *d == 0 {
 			*d = Duration(v)
@@ -207,6 +211,9 @@ func (c *Config) Normalise() error {
 		return errors.New("pprof is served on the admin address, which is off: give it one, or drop pprof")
 	case c.GRPC.MaxMessageBytes < 0, c.HTTP.MaxBodyBytes < 0:
 		return errors.New("grpc.max_message_bytes and http.max_body_bytes: a limit cannot be negative; leave it out for the default")
+	}
+	if _, err := toolschema.ParseProfile(c.MCP.Profile); err != nil {
+		return fmt.Errorf("mcp.profile: %w", err)
 	}
 	return c.checkLists()
 }

@@ -122,6 +122,7 @@ func TestNormaliseRefuses(t *testing.T) {
 		{"origin without scheme", mesh.Config{HTTP: mesh.HTTP{AllowedOrigins: []string{"console.example.com"}}}, "is not an origin"},
 		{"host with scheme", mesh.Config{HTTP: mesh.HTTP{AllowedHosts: []string{"http://x"}}}, "is not a host name"},
 		{"negative limit", mesh.Config{HTTP: mesh.HTTP{MaxBodyBytes: -1}}, "cannot be negative"},
+		{"profile", mesh.Config{MCP: mesh.MCP{Profile: "loose"}}, "want portable, full or strict"},
 		{"credential", mesh.Config{Metadata: mesh.Metadata{Allow: []string{"authorization"}}}, "metadata.allow: "},
 		{"no metadata key", mesh.Config{Metadata: mesh.Metadata{Allow: []string{"bad key"}}}, "metadata.allow: "},
 		{"impossible port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:99999"}}}}, `port "99999"`},

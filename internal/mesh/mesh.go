@@ -27,6 +27,7 @@ import (
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/dial"
 	"github.com/toolway/toolway/internal/proxy"
+	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/internal/transcode"
 	"github.com/toolway/toolway/mcpadapter"
 )
@@ -112,7 +113,12 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	})...)
 	rules := call.NewRules(c.Metadata.Allow)
 	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
+	profile, err := toolschema.ParseProfile(c.MCP.Profile)
+	if err != nil {
+		return nil, err
+	}
 	m.mcp = mcpadapter.New(mcpadapter.Config{
+		Profile: profile,
 		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
 	})

@@ -7,6 +7,7 @@ package toolschema
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -44,6 +45,16 @@ func (p Profile) String() string {
 	default:
 		return "portable"
 	}
+}
+
+// ParseProfile returns the profile that String names.
+func ParseProfile(name string) (Profile, error) {
+	for _, p := range []Profile{Portable, Full, Strict} {
+		if p.String() == name {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("profile %q: want portable, full or strict", name)
 }
 
 // Default limits of [Options].
