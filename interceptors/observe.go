@@ -97,7 +97,7 @@ func (ob *observer) finish(ctx context.Context, c *call.Call, span trace.Span, c
 	}
 	attrs := [...]slog.Attr{
 		slog.String("door", string(c.Door)), slog.String("method", c.Method.FullMethod), slog.String("code", codeName(code)),
-		slog.Duration("duration", took), slog.String("trace_id", c.TraceID), slog.String("call_id", c.ID), slog.String("backend", c.Method.Backend.Name),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000), slog.String("trace_id", c.TraceID), slog.String("call_id", c.ID), slog.String("backend", c.Method.Backend.Name),
 		slog.String("message", message[:min(len(message), maxLogged)]),
 	}
 	n := len(attrs)

@@ -46,7 +46,7 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 		return nil, err
 	}
 	if len(c.Backends) == 0 {
-		b, err := mesh.ParseBackend("mesh=127.0.0.1:7070")
+		b, err := mesh.ParseBackend("mesh-on-this-machine=127.0.0.1:7070") // its name says in every message where the command looked
 		if err != nil {
 			return nil, err
 		}

@@ -78,7 +78,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 
 	select {
 	case <-ctx.Done():
-		m.log.Info("draining", "bound", time.Duration(m.config.Drain))
+		m.log.Info("draining", "bound", time.Duration(m.config.Drain).String())
 	case err = <-failed:
 	}
 	m.drain(doors, func() {
