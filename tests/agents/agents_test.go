@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolway/toolway/tests/internal/probe"
 	"github.com/toolway/toolway/tests/internal/run"
@@ -113,7 +114,7 @@ func TestOfficialClients(t *testing.T) {
 		for _, transport := range []string{"stdio", "http"} {
 			t.Run(c.name+"/"+transport, func(t *testing.T) {
 				t.Parallel()
-				job := map[string]any{"sdk": c.sdk, "mode": c.mode, "id": c.name + " " + transport}
+				job := map[string]any{"sdk": c.sdk, "mode": c.mode, "id": fmt.Sprintf("%s %s %d", c.name, transport, time.Now().UnixNano())} // the server outlives a run of the test
 				if transport == "http" {
 					job["url"] = mesh.URL("/mcp")
 				} else {
