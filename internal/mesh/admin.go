@@ -57,6 +57,25 @@ type backendReadiness struct {
 	State    string `json:"state"`
 	Services int    `json:"services"`
 	Methods  int    `json:"methods"`
+	// Lax names the checks of TLS that the operator has turned off for the backend.
+	Lax []string `json:"lax,omitempty"`
+}
+
+// lax returns the checks of TLS that are turned off for a backend.
+func (c *Config) lax(backend string) []string {
+	var out []string
+	for _, b := range c.Backends {
+		if b.Name != backend || b.TLS == nil {
+			continue
+		}
+		if b.TLS.AllowNoALPN {
+			out = append(out, "allow_no_alpn")
+		}
+		if b.TLS.InsecureSkipVerify {
+			out = append(out, "insecure_skip_verify")
+		}
+	}
+	return out
 }
 
 func (m *Mesh) readiness() readiness {
@@ -66,7 +85,7 @@ func (m *Mesh) readiness() readiness {
 		if b.Name == own {
 			continue
 		}
-		of := backendReadiness{Name: b.Name, State: b.State.String()}
+		of := backendReadiness{Name: b.Name, State: b.State.String(), Lax: m.config.lax(b.Name)}
 		for _, svc := range s.Services() {
 			if svc.Backend == b {
 				of.Services++
