@@ -1,6 +1,7 @@
 package interceptors
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -15,7 +16,7 @@ import (
 const maxReproduce = 4 << 10
 
 // reproduce returns a grpcurl line that makes the call again. A single request that is not large is in it, without the fields that the
-// contract marks debug_redact or whose names say that they hold a secret; otherwise "…" stands for it. Metadata is not in it.
+// contract marks debug_redact or whose names, or map keys, say that they hold a secret; otherwise "…" stands for it. Metadata is not in it.
 func reproduce(c *call.Call, address string) string {
 	data := "…"
 	if f := c.Received(); f != nil && f.Len() <= maxReproduce {
@@ -58,20 +59,34 @@ func redact(m protoreflect.Message) {
 			if fd.Kind() == protoreflect.StringKind && fd.Cardinality() != protoreflect.Repeated {
 				m.Set(fd, protoreflect.ValueOfString("REDACTED"))
 			}
-		case fd.IsMap() && fd.MapValue().Message() != nil:
-			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-				redact(v.Message())
-				return true
-			})
+		case fd.IsMap():
+			redactMap(fd, v.Map())
 		case fd.IsList() && fd.Message() != nil:
 			for i := range v.List().Len() {
 				redact(v.List().Get(i).Message())
 			}
-		case fd.Message() != nil && !fd.IsMap():
+		case fd.Message() != nil:
 			redact(v.Message())
 		}
 		return true
 	})
+}
+
+// redactMap drops the entries whose keys say that they hold a secret, a Struct's among them, and looks into the others.
+func redactMap(fd protoreflect.FieldDescriptor, m protoreflect.Map) {
+	var drop []protoreflect.MapKey
+	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		switch {
+		case secretName(k.String()):
+			drop = append(drop, k)
+		case fd.MapValue().Message() != nil:
+			redact(v.Message())
+		}
+		return true
+	})
+	for _, k := range drop {
+		m.Clear(k)
+	}
 }
 
 var secretWords = []string{"password", "passwd", "passphrase", "secret", "token", "credential", "authorization", "api_key", "apikey", "private_key", "cookie", "session"}
@@ -80,11 +95,10 @@ func secret(fd protoreflect.FieldDescriptor) bool {
 	if o, ok := fd.Options().(*descriptorpb.FieldOptions); ok && o.GetDebugRedact() {
 		return true
 	}
-	name := strings.ToLower(string(fd.Name()))
-	for _, w := range secretWords {
-		if strings.Contains(name, w) {
-			return true
-		}
-	}
-	return false
+	return secretName(string(fd.Name()))
+}
+
+func secretName(name string) bool {
+	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
+	return slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(name, w) })
 }
