@@ -24,7 +24,7 @@ func BenchmarkChain(b *testing.B) {
 		var f call.Frame
 		return s.RecvMsg(&f)
 	}
-	for name, chain := range map[string][]grpc.StreamServerInterceptor{
+	for name, chain := range map[string][]interceptors.Policy{
 		"bare":    nil,
 		"default": interceptors.Default(interceptors.Options{Logger: discard()}),
 		"metrics": interceptors.Default(interceptors.Options{Logger: discard(), Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))}),

@@ -2,41 +2,82 @@
 package interceptors
 
 import (
+	"time"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
-// Default returns the interceptors that every call passes, in DESIGN.md's order, outermost first: recover, observe, deadline, errors.
-func Default(o Options) []grpc.StreamServerInterceptor {
-	o = o.withDefaults()
-	return []grpc.StreamServerInterceptor{Recover(o), Observe(o), Deadline(o), Errors(o)}
+// Policy is one policy of the chain.
+type Policy struct {
+	// Name is the policy's in audit, metrics and documents.
+	Name string
+	// For returns the interceptor for the calls of a method, or nil if the policy has nothing to do for them. It is asked when a method is
+	// first called in a snapshot; what it returns is used by many calls at once.
+	For func(m *catalog.Method) grpc.StreamServerInterceptor
 }
 
-// Chain returns a handler that runs the interceptors, first one outermost, then final. Every interceptor is told the method's real name
-// and kind.
-func Chain(final grpc.StreamHandler, chain ...grpc.StreamServerInterceptor) call.Handler {
-	h := final
-	for i := len(chain) - 1; i >= 0; i-- {
-		next, ic := h, chain[i]
-		h = func(srv any, stream grpc.ServerStream) error {
-			c := call.FromContext(stream.Context())
-			if c == nil {
-				return errNoCall
-			}
-			return ic(srv, stream, c.Info(), next)
-		}
+// Every returns a policy that has the same interceptor for all methods.
+func Every(name string, ic grpc.StreamServerInterceptor) Policy {
+	return Policy{Name: name, For: func(*catalog.Method) grpc.StreamServerInterceptor { return ic }}
+}
+
+// Default returns the policies that calls pass, outermost first, in DESIGN.md's order: recover, observe, deadline, errors. What the options
+// leave out is not in it.
+func Default(o Options) []Policy {
+	o = o.withDefaults()
+	return []Policy{
+		Recover(o),
+		// in-flight cap
+		Observe(o),
+		// audit
+		Deadline(o),
+		Errors(o),
+		// authenticate, authorise, rules, shed, rate limit, bulkhead, validate, idempotency, approval, cache, stale, redact
 	}
+}
+
+// Chain returns a handler that runs the policies, first one outermost, then final. Which of them have something to do for a method is
+// settled once per method and snapshot. Every interceptor is told the method's real name and kind.
+func Chain(final grpc.StreamHandler, policies ...Policy) call.Handler {
+	key := new(int) // this chain's own
 	return func(stream grpc.ServerStream) error {
 		c := call.FromContext(stream.Context())
 		if c == nil {
 			return errNoCall
 		}
 		defer c.Finish()
+		h := c.Method.Memo(key, func() any { return compile(c.Method, final, policies) }).(grpc.StreamHandler)
 		return h(nil, stream)
 	}
+}
+
+// compile returns the handler of one method's calls.
+func compile(m *catalog.Method, final grpc.StreamHandler, policies []Policy) grpc.StreamHandler {
+	h := final
+	for i := len(policies) - 1; i >= 0; i-- {
+		ic := policies[i].For(m)
+		if ic == nil {
+			continue
+		}
+		name, next := policies[i].Name, h
+		h = func(srv any, stream grpc.ServerStream) error {
+			c := call.FromContext(stream.Context())
+			if c == nil {
+				return errNoCall
+			}
+			step := len(c.Steps)
+			c.Steps = append(c.Steps, call.Step{Name: name, At: time.Since(c.Start)})
+			err := ic(srv, stream, c.Info(), next)
+			c.Steps[step].Back = time.Since(c.Start)
+			return err
+		}
+	}
+	return h
 }
 
 // errNoCall is a programmer's error: a door or an interceptor has replaced the stream's context by one that does not descend from it.

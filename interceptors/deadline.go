@@ -14,9 +14,9 @@ import (
 // Deadline gives the rest of the chain a budget: what remains of the caller's deadline less a reserve, never more than the method's cap,
 // and the default if the caller brings no deadline. It never extends a deadline. A call whose budget is used up ends with
 // DEADLINE_EXCEEDED before any backend is called.
-func Deadline(o Options) grpc.StreamServerInterceptor {
+func Deadline(o Options) Policy {
 	o = o.withDefaults()
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return Every("deadline", func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx := stream.Context()
 		c := call.FromContext(ctx)
 		deadline, ok := budget(ctx, c, o)
@@ -30,7 +30,7 @@ func Deadline(o Options) grpc.StreamServerInterceptor {
 		ctx, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
 		return handler(srv, &withContext{stream, ctx})
-	}
+	})
 }
 
 // budget returns the backend's deadline, or false if there is none.

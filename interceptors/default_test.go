@@ -19,15 +19,16 @@ import (
 
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
 func TestChainOrderAndInfo(t *testing.T) {
 	var order []string
-	mark := func(name string) grpc.StreamServerInterceptor {
-		return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+	mark := func(name string) interceptors.Policy {
+		return interceptors.Every(name, func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 			order = append(order, fmt.Sprintf("%s %s %v %v", name, info.FullMethod, info.IsClientStream, info.IsServerStream))
 			return h(srv, s)
-		}
+		})
 	}
 	c := call.New(method(t, "StreamingOutputCall"), call.MCP)
 	if _, err := run(t.Context(), c, nil, echo, mark("outer"), mark("inner")); err != nil {
@@ -47,7 +48,7 @@ func TestChainWithoutCall(t *testing.T) {
 	pass := func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 		return h(srv, s)
 	}
-	if err := interceptors.Chain(echo, lost, pass)(s); status.Code(err) != codes.Internal {
+	if err := interceptors.Chain(echo, interceptors.Every("lost", lost), interceptors.Every("pass", pass))(s); status.Code(err) != codes.Internal {
 		t.Errorf("a stream without its call: %v, want INTERNAL", err)
 	}
 }
@@ -195,5 +196,28 @@ func TestErrorsReproduce(t *testing.T) {
 	want := `grpcurl -plaintext -d '{"responseSize":7,"payload":{"body":"aXQncw=="},"fillOauthScope":true}' mesh:7070 grpc.testing.TestService/UnaryCall`
 	if got != want || line.Call_id != c.ID {
 		t.Errorf("reproduce = %s, want %s", got, want)
+	}
+}
+
+// TestChainLeavesOut has a policy that has nothing to do for a method: it is asked once and is not in the chain.
+func TestChainLeavesOut(t *testing.T) {
+	asked := 0
+	idle := interceptors.Policy{Name: "idle", For: func(*catalog.Method) grpc.StreamServerInterceptor { asked++; return nil }}
+	busy := interceptors.Every("busy", func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+		return h(srv, s)
+	})
+	h := interceptors.Chain(echo, idle, busy)
+	m := method(t, "UnaryCall")
+	for range 3 {
+		c := call.New(m, call.MCP)
+		if err := h(call.NewStream(t.Context(), c, call.One(call.NewFrame(nil, nil)), func(*call.Frame) error { return nil }, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Steps) != 1 || c.Steps[0].Name != "busy" || c.Steps[0].Back < c.Steps[0].At {
+			t.Errorf("steps %+v, want busy alone, left after it was reached", c.Steps)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the idle policy was asked %d times, want once", asked)
 	}
 }

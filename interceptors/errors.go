@@ -16,9 +16,9 @@ import (
 // Errors sees to it that every error that leaves the chain is a gRPC status. A status passes as it is, details included. A context's
 // error becomes CANCELLED or DEADLINE_EXCEEDED, or the status that the context was cancelled with. Any other error becomes INTERNAL with a
 // fixed text, and is logged with a grpcurl line that makes the same call again: what it says is for the operator, not for the caller.
-func Errors(o Options) grpc.StreamServerInterceptor {
+func Errors(o Options) Policy {
 	o = o.withDefaults()
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return Every("errors", func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		err := handler(srv, stream)
 		if err == nil {
 			return nil
@@ -47,7 +47,7 @@ func Errors(o Options) grpc.StreamServerInterceptor {
 		}
 		logInternal(ctx, o, c, "internal error", err)
 		return internal(c)
-	}
+	})
 }
 
 // cause returns the status with which the call's context was cancelled, if err only says that it was: a mesh that shuts down tells callers so.

@@ -17,7 +17,7 @@ func ExampleChain() {
 		slog.Info("audit", "method", info.FullMethod, "error", err)
 		return err
 	}
-	chain := append(interceptors.Default(interceptors.Options{}), audit)
+	chain := append(interceptors.Default(interceptors.Options{}), interceptors.Every("audit", audit))
 	handler := interceptors.Chain(backend, chain...) // what the doors are given
 	fmt.Println(len(chain), handler != nil)
 	// Output: 5 true

@@ -58,7 +58,7 @@ func method(t testing.TB, name string) *catalog.Method {
 }
 
 // run makes a call with one request through the interceptors.
-func run(ctx context.Context, c *call.Call, wire []byte, final grpc.StreamHandler, chain ...grpc.StreamServerInterceptor) (replies [][]byte, err error) {
+func run(ctx context.Context, c *call.Call, wire []byte, final grpc.StreamHandler, chain ...interceptors.Policy) (replies [][]byte, err error) {
 	s := call.NewStream(ctx, c, call.One(call.NewFrame(nil, wire)), func(f *call.Frame) error {
 		replies = append(replies, bytes.Clone(f.Bytes()))
 		return nil

@@ -33,7 +33,7 @@ const scope = "github.com/toolway/toolway/interceptors"
 // backend would take an unsampled parent for a decision.
 //
 // Metrics: toolway.calls (by door, method, code), toolway.call.duration (seconds, the same), toolway.calls.in_flight (by door).
-func Observe(o Options) grpc.StreamServerInterceptor {
+func Observe(o Options) Policy {
 	o = o.withDefaults()
 	ob := &observer{log: o.Logger}
 	if o.Tracer != nil {
@@ -42,7 +42,7 @@ func Observe(o Options) grpc.StreamServerInterceptor {
 	if o.Meter != nil {
 		ob.meter = newMeasures(o.Meter.Meter(scope))
 	}
-	return ob.intercept
+	return Every("observe", ob.intercept)
 }
 
 type observer struct {

@@ -13,9 +13,9 @@ import (
 
 // Recover turns a panic inside the chain into INTERNAL with a fixed text, and logs it with the stack and the call's id. It stands
 // outermost, so that nothing else has to be safe against panics.
-func Recover(o Options) grpc.StreamServerInterceptor {
+func Recover(o Options) Policy {
 	o = o.withDefaults()
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	return Every("recover", func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		defer func() {
 			r := recover()
 			if r == nil {
@@ -27,7 +27,7 @@ func Recover(o Options) grpc.StreamServerInterceptor {
 			err = internal(c)
 		}()
 		return handler(srv, stream)
-	}
+	})
 }
 
 // internal is the one text that callers see of what went wrong inside; the log has the rest under the call's id.

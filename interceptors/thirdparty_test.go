@@ -59,9 +59,9 @@ func TestThirdPartyInterceptors(t *testing.T) {
 		lines = append(lines, msg)
 	})
 	chain := append(interceptors.Default(interceptors.Options{Logger: discard()}),
-		logging.StreamServerInterceptor(logger, logging.WithLogOnEvents(logging.StartCall, logging.FinishCall, logging.PayloadReceived)),
-		recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(func(any) error { return status.Error(codes.DataLoss, "recovered") })),
-		validateinterceptor.StreamServerInterceptor(validator))
+		interceptors.Every("logging", logging.StreamServerInterceptor(logger, logging.WithLogOnEvents(logging.StartCall, logging.FinishCall, logging.PayloadReceived))),
+		interceptors.Every("recovery", recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(func(any) error { return status.Error(codes.DataLoss, "recovered") }))),
+		interceptors.Every("validate", validateinterceptor.StreamServerInterceptor(validator)))
 	named := func(name string) []byte {
 		m := dynamicpb.NewMessage(snap.Method("/v.S/Do").Desc.Input())
 		m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(name))

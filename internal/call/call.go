@@ -4,6 +4,7 @@ package call
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
 )
 
 // Door is a protocol by which callers come in.
@@ -45,11 +48,24 @@ type Call struct {
 	Forward metadata.MD
 	// TraceID is the W3C trace id, 32 hex digits; set by observe.
 	TraceID string
+	// Credentials are what the caller brought to say who it is. They never cross to a backend, and are never logged.
+	Credentials Credentials
+	// Principal is who calls. A door that has authenticated the caller sets it; else the chain does. Nil until then.
+	Principal *identity.Principal
+	// Key is the call's idempotency key, from the caller, the contract's template or an argument; "" if it has none.
+	Key string
+	// Steps are what the chain's interceptors did, in the order in which the call reached them.
+	Steps []Step
+	// Attempts are the tries at a backend, in order; hedged ones overlap in time.
+	Attempts []Attempt
+	// Approval is the id of the approval that let the call through, or that it waits for; "" if none.
+	Approval string
 	// Sent is true once the request has been handed to a backend's connection: from then on a failure does not prove that nothing happened.
 	Sent bool
 
-	base base
-	info *grpc.StreamServerInfo
+	base  base
+	steps [12]Step // room for Steps, so that they cost no allocation
+	info  *grpc.StreamServerInfo
 }
 
 // base is what the door's own stream does for the call, below all wrappers that interceptors put around it.
@@ -62,7 +78,9 @@ type base interface {
 
 // New returns a call of m that came in now, with an ID of 32 hex digits that is also a valid W3C trace id.
 func New(m *catalog.Method, door Door) *Call {
-	return &Call{ID: NewID(), Method: m, Door: door, Start: time.Now()}
+	c := &Call{ID: NewID(), Method: m, Door: door, Start: time.Now()}
+	c.Steps = c.steps[:0]
+	return c
 }
 
 // NewID returns 32 random hex digits. They come from the runtime's ChaCha8 generator, which the operating system seeds: unique without a
@@ -75,6 +93,68 @@ func NewID() string {
 	hex.Encode(text[:], raw[:])
 	return string(text[:])
 }
+
+// Credentials are what a caller brings to say who it is: whatever its door carries, as it came.
+type Credentials struct {
+	// Bearer is the token of "Authorization: Bearer", APIKey the value of "X-API-Key"; "" if there is none.
+	Bearer, APIKey string
+	// TLS is the connection's state, with the client's verified certificate chains; nil without TLS.
+	TLS *tls.ConnectionState
+}
+
+// Authenticator says who brings credentials. The error is UNAUTHENTICATED, with an ErrorInfo whose reason says what is wrong with them.
+type Authenticator interface {
+	Authenticate(ctx context.Context, c Credentials) (*identity.Principal, error)
+}
+
+// Step is what one interceptor did with a call.
+type Step struct {
+	// Name is the interceptor's.
+	Name string
+	// At is the time from the call's start until the call reached it, Back until the call left it again; zero if it has not.
+	At, Back time.Duration
+	// Verdict is what it decided, such as "allowed", "refused", "hit"; "" if it had nothing to decide.
+	Verdict string
+	// Detail says why, for people. It holds nothing secret.
+	Detail string
+}
+
+// Decide notes what the named interceptor has decided, in the step that it has taken.
+func (c *Call) Decide(name, verdict, detail string) {
+	for i := len(c.Steps) - 1; i >= 0; i-- {
+		if c.Steps[i].Name == name {
+			c.Steps[i].Verdict, c.Steps[i].Detail = verdict, detail
+			return
+		}
+	}
+}
+
+// Attempt is one try at a backend.
+type Attempt struct {
+	// Target is the address that was tried; "" if none was reached.
+	Target string
+	// Start and End are the times from the call's start.
+	Start, End time.Duration
+	// Code is how it ended.
+	Code codes.Code
+	// Outcome says what is known about the backend having executed it.
+	Outcome Outcome
+	// Why says why there was another attempt after this one, or none; "" if the attempt was the answer.
+	Why string
+}
+
+// Outcome is what is known about a backend having executed a call.
+type Outcome string
+
+// The outcomes.
+const (
+	// NotExecuted is claimed only where it is proved: never sent, or refused by the transport as unprocessed.
+	NotExecuted Outcome = "not executed"
+	// Answered means that the backend has answered, with a reply or a status of its own.
+	Answered Outcome = "answered"
+	// Unknown is everything else.
+	Unknown Outcome = "unknown"
+)
 
 // Info returns what an interceptor is told about the call: the real name and kind from the descriptor, not what gRPC's unknown-service
 // handler says. It is made once; it must not be changed.

@@ -36,8 +36,8 @@ func credential(words []string) bool {
 	return false
 }
 
-// identity says whether one of the words tells who is calling.
-func identity(words []string) bool {
+// identifies says whether one of the words tells who is calling.
+func identifies(words []string) bool {
 	for _, w := range words {
 		if identityWords[w] || strings.HasPrefix(w, "user") || strings.HasPrefix(w, "tenant") {
 			return true
@@ -64,7 +64,7 @@ func CheckAllow(pattern string) error {
 		return fmt.Errorf("metadata key %q: gRPC carries only letters, digits, hyphens, underscores and dots", pattern)
 	case !wild && Forbidden(key), wild && (hasForbiddenPrefix(literal) || !strings.Contains(key, "[") && credential(words(key))):
 		return fmt.Errorf("metadata key %q: credentials, cookies, identity and hop-by-hop fields never cross, whatever is allowed; remove it", pattern)
-	case wild && !strings.Contains(key, "[") && identity(whole(words(key))):
+	case wild && !strings.Contains(key, "[") && identifies(whole(words(key))):
 		return fmt.Errorf("metadata pattern %q: a pattern never covers what says who is calling; name each key itself if it does not", pattern)
 	}
 	return nil

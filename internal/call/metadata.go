@@ -48,7 +48,7 @@ func (r *Rules) Allowed(key string) bool {
 	if r.exact[key] {
 		return true
 	}
-	if len(r.patterns) == 0 || !legalKey(key) || Forbidden(key) || identity(words(key)) {
+	if len(r.patterns) == 0 || !legalKey(key) || Forbidden(key) || identifies(words(key)) {
 		return false
 	}
 	for _, p := range r.patterns {

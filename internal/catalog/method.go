@@ -81,6 +81,7 @@ func analyseMethod(md protoreflect.MethodDescriptor, prefix string) *methodInfo 
 	if opt.GetReadOnly() && opt.GetDestructive() {
 		m.find("option-contradiction", SeverityWarning, string(md.FullName()), "%s says that it is read-only and destructive; read-only is taken; take out one of the two options", md.FullName())
 	}
+	m.Policy = policyOf(md, opt)
 	m.Timeout, m.MaxTimeout = duration(opt.GetTimeout()), duration(opt.GetMaxTimeout())
 	if m.MaxTimeout > 0 && m.Timeout > m.MaxTimeout {
 		m.find("option-contradiction", SeverityWarning, string(md.FullName()), "%s has a timeout of %v above its max_timeout of %v; the cap is taken; lower the timeout", md.FullName(), m.Timeout, m.MaxTimeout)
@@ -113,7 +114,7 @@ func deprecatedParent(md protoreflect.MethodDescriptor) bool {
 // serve returns the method as one snapshot serves it.
 func (m *methodInfo) serve(a *analysis, s *Service, b *Backend) *Method {
 	out := m.Method
-	out.Service, out.Backend, out.info, out.analysis = s, b, m, a
+	out.Service, out.Backend, out.info, out.analysis, out.memo = s, b, m, a, new(sync.Map)
 	out.Bindings = slices.Clip(out.Bindings)
 	return &out
 }

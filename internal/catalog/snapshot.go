@@ -131,11 +131,27 @@ type Method struct {
 	Timeout time.Duration
 	// MaxTimeout caps the deadline of any call; 0 means the mesh's cap.
 	MaxTimeout time.Duration
+	// Policy is what the method's calls meet.
+	Policy Policy
 	// Deprecated is the contract's option.
 	Deprecated bool
 
 	info     *methodInfo
 	analysis *analysis
+	memo     *sync.Map
+}
+
+// Memo returns what derive returned when it was first asked for by this key: what a layer above makes of a method once per snapshot. When
+// several goroutines ask first, derive may run more than once; all get the same value.
+func (m *Method) Memo(key any, derive func() any) any {
+	if m.memo == nil { // made by a test, not by a catalog
+		return derive()
+	}
+	if v, ok := m.memo.Load(key); ok {
+		return v
+	}
+	v, _ := m.memo.LoadOrStore(key, derive())
+	return v
 }
 
 // Hash identifies the method's definition: its signature and options, what agents see of it, and every message that its request and

@@ -139,7 +139,7 @@ func newMesh(t testing.TB, o meshOptions) *mesh {
 		o.defaults.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.proxy.Catalog = o.catalog
-	o.proxy.Handler = interceptors.Chain(router.Handle, append(interceptors.Default(o.defaults), o.chain...)...)
+	o.proxy.Handler = interceptors.Chain(router.Handle, append(interceptors.Default(o.defaults), o.policies()...)...)
 	o.proxy.Options = append(o.proxy.Options, experimental.BufferPool(poison{}))
 	s := proxy.New(o.proxy)
 	m.server = s
@@ -158,4 +158,13 @@ func startBackend(t testing.TB, impl testpb.TestServiceServer, opts ...grpc.Serv
 	s := grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(256 << 20), experimental.BufferPool(poison{}), grpc.WaitForHandlers(true)}, opts...)...)
 	testpb.RegisterTestServiceServer(s, impl)
 	return listen(t, s, s.Stop)
+}
+
+// policies are the chain's, each for every method.
+func (o *meshOptions) policies() []interceptors.Policy {
+	var out []interceptors.Policy
+	for _, ic := range o.chain {
+		out = append(out, interceptors.Every("test", ic))
+	}
+	return out
 }

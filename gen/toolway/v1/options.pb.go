@@ -6,8 +6,8 @@
 
 // Package toolway.v1 holds what a contract can say to Toolway beyond the standard options.
 //
-// A backend needs none of it: standard options (idempotency_level, google.api.http, google.api.field_behavior, deprecated)
-// and comments are read first. These options say only what no standard covers.
+// A backend needs none of it: standard options (idempotency_level, google.api.http, google.api.field_behavior, google.api.resource,
+// debug_redact, deprecated, buf.validate) and comments are read first. These options say only what no standard covers.
 
 package toolwayv1
 
@@ -27,6 +27,173 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Approval says who must agree to a call before it runs.
+type Approval int32
+
+const (
+	// Nobody, unless the operator says otherwise.
+	Approval_APPROVAL_UNSPECIFIED Approval = 0
+	// Nobody.
+	Approval_APPROVAL_NONE Approval = 1
+	// The person at the caller's side, asked through the caller's own client.
+	Approval_APPROVAL_CONFIRM Approval = 2
+	// Another principal with the approver's scope.
+	Approval_APPROVAL_APPROVER Approval = 3
+)
+
+// Enum value maps for Approval.
+var (
+	Approval_name = map[int32]string{
+		0: "APPROVAL_UNSPECIFIED",
+		1: "APPROVAL_NONE",
+		2: "APPROVAL_CONFIRM",
+		3: "APPROVAL_APPROVER",
+	}
+	Approval_value = map[string]int32{
+		"APPROVAL_UNSPECIFIED": 0,
+		"APPROVAL_NONE":        1,
+		"APPROVAL_CONFIRM":     2,
+		"APPROVAL_APPROVER":    3,
+	}
+)
+
+func (x Approval) Enum() *Approval {
+	p := new(Approval)
+	*p = x
+	return p
+}
+
+func (x Approval) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Approval) Descriptor() protoreflect.EnumDescriptor {
+	return file_toolway_v1_options_proto_enumTypes[0].Descriptor()
+}
+
+func (Approval) Type() protoreflect.EnumType {
+	return &file_toolway_v1_options_proto_enumTypes[0]
+}
+
+func (x Approval) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Approval.Descriptor instead.
+func (Approval) EnumDescriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+// Priority is the order in which calls are kept under overload.
+type Priority int32
+
+const (
+	// As normal.
+	Priority_PRIORITY_UNSPECIFIED Priority = 0
+	// Shed first: background work, prefetching.
+	Priority_PRIORITY_LOW Priority = 1
+	// What most calls are.
+	Priority_PRIORITY_NORMAL Priority = 2
+	// Shed last: what people wait for, what mends an incident.
+	Priority_PRIORITY_HIGH Priority = 3
+)
+
+// Enum value maps for Priority.
+var (
+	Priority_name = map[int32]string{
+		0: "PRIORITY_UNSPECIFIED",
+		1: "PRIORITY_LOW",
+		2: "PRIORITY_NORMAL",
+		3: "PRIORITY_HIGH",
+	}
+	Priority_value = map[string]int32{
+		"PRIORITY_UNSPECIFIED": 0,
+		"PRIORITY_LOW":         1,
+		"PRIORITY_NORMAL":      2,
+		"PRIORITY_HIGH":        3,
+	}
+)
+
+func (x Priority) Enum() *Priority {
+	p := new(Priority)
+	*p = x
+	return p
+}
+
+func (x Priority) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Priority) Descriptor() protoreflect.EnumDescriptor {
+	return file_toolway_v1_options_proto_enumTypes[1].Descriptor()
+}
+
+func (Priority) Type() protoreflect.EnumType {
+	return &file_toolway_v1_options_proto_enumTypes[1]
+}
+
+func (x Priority) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Priority.Descriptor instead.
+func (Priority) EnumDescriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{1}
+}
+
+// Role is who speaks.
+type PromptMessage_Role int32
+
+const (
+	// As user.
+	PromptMessage_ROLE_UNSPECIFIED PromptMessage_Role = 0
+	// The person.
+	PromptMessage_ROLE_USER PromptMessage_Role = 1
+	// The model.
+	PromptMessage_ROLE_ASSISTANT PromptMessage_Role = 2
+)
+
+// Enum value maps for PromptMessage_Role.
+var (
+	PromptMessage_Role_name = map[int32]string{
+		0: "ROLE_UNSPECIFIED",
+		1: "ROLE_USER",
+		2: "ROLE_ASSISTANT",
+	}
+	PromptMessage_Role_value = map[string]int32{
+		"ROLE_UNSPECIFIED": 0,
+		"ROLE_USER":        1,
+		"ROLE_ASSISTANT":   2,
+	}
+)
+
+func (x PromptMessage_Role) Enum() *PromptMessage_Role {
+	p := new(PromptMessage_Role)
+	*p = x
+	return p
+}
+
+func (x PromptMessage_Role) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PromptMessage_Role) Descriptor() protoreflect.EnumDescriptor {
+	return file_toolway_v1_options_proto_enumTypes[2].Descriptor()
+}
+
+func (PromptMessage_Role) Type() protoreflect.EnumType {
+	return &file_toolway_v1_options_proto_enumTypes[2]
+}
+
+func (x PromptMessage_Role) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PromptMessage_Role.Descriptor instead.
+func (PromptMessage_Role) EnumDescriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{8, 0}
+}
 
 // MethodOptions describes one method to Toolway. Every field is optional; an unset field leaves the decision to the standard
 // options, then to Toolway's defaults. The operator's configuration overrides all of it.
@@ -50,7 +217,28 @@ type MethodOptions struct {
 	// Deadline of a call that brings none. Default: the operator's default.
 	Timeout *durationpb.Duration `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Hard cap on any call's deadline, whatever the caller asks for. Default: the operator's cap.
-	MaxTimeout    *durationpb.Duration `protobuf:"bytes,9,opt,name=max_timeout,json=maxTimeout,proto3" json:"max_timeout,omitempty"`
+	MaxTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=max_timeout,json=maxTimeout,proto3" json:"max_timeout,omitempty"`
+	// Requests that show how the tool is used, each as JSON of the request message. Shown to agents after the description.
+	Examples []string `protobuf:"bytes,10,rep,name=examples,proto3" json:"examples,omitempty"`
+	// Scopes that a caller needs, all of them. Default: the service's scopes.
+	Scopes []string `protobuf:"bytes,11,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	// Who must agree to each call. Default: nobody.
+	Approval Approval `protobuf:"varint,12,opt,name=approval,proto3,enum=toolway.v1.Approval" json:"approval,omitempty"`
+	// The scope that whoever approves needs. Default: "toolway:approve".
+	ApproverScope string `protobuf:"bytes,13,opt,name=approver_scope,json=approverScope,proto3" json:"approver_scope,omitempty"`
+	// What a call costs, as a number of tokens of the caller's rate limit. Default: 1.
+	Cost uint32 `protobuf:"varint,14,opt,name=cost,proto3" json:"cost,omitempty"`
+	// Which calls are shed first when the mesh or a backend is overloaded. Default: normal.
+	Priority Priority `protobuf:"varint,15,opt,name=priority,proto3,enum=toolway.v1.Priority" json:"priority,omitempty"`
+	// How long a result may be reused for the same caller's rights and request. Only for methods that are read-only by option or
+	// idempotency_level. Default: never.
+	CacheTtl *durationpb.Duration `protobuf:"bytes,16,opt,name=cache_ttl,json=cacheTtl,proto3" json:"cache_ttl,omitempty"`
+	// How calls are told apart that must take effect once.
+	Idempotency *Idempotency `protobuf:"bytes,17,opt,name=idempotency,proto3" json:"idempotency,omitempty"`
+	// What the messages of a stream carry, so that a broken one can be resumed.
+	Stream *Stream `protobuf:"bytes,18,opt,name=stream,proto3" json:"stream,omitempty"`
+	// Bounds on what one call may return to an agent or browser. Default: the operator's.
+	ResultLimits  *ResultLimits `protobuf:"bytes,19,opt,name=result_limits,json=resultLimits,proto3" json:"result_limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +336,634 @@ func (x *MethodOptions) GetMaxTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *MethodOptions) GetExamples() []string {
+	if x != nil {
+		return x.Examples
+	}
+	return nil
+}
+
+func (x *MethodOptions) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *MethodOptions) GetApproval() Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return Approval_APPROVAL_UNSPECIFIED
+}
+
+func (x *MethodOptions) GetApproverScope() string {
+	if x != nil {
+		return x.ApproverScope
+	}
+	return ""
+}
+
+func (x *MethodOptions) GetCost() uint32 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *MethodOptions) GetPriority() Priority {
+	if x != nil {
+		return x.Priority
+	}
+	return Priority_PRIORITY_UNSPECIFIED
+}
+
+func (x *MethodOptions) GetCacheTtl() *durationpb.Duration {
+	if x != nil {
+		return x.CacheTtl
+	}
+	return nil
+}
+
+func (x *MethodOptions) GetIdempotency() *Idempotency {
+	if x != nil {
+		return x.Idempotency
+	}
+	return nil
+}
+
+func (x *MethodOptions) GetStream() *Stream {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *MethodOptions) GetResultLimits() *ResultLimits {
+	if x != nil {
+		return x.ResultLimits
+	}
+	return nil
+}
+
+// Idempotency says what makes two calls the same call.
+type Idempotency struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A key made of request fields, for callers that cannot send one: "{incident}:{action}:{target.name}". A call whose fields are unset
+	// has no key.
+	KeyTemplate string `protobuf:"bytes,1,opt,name=key_template,json=keyTemplate,proto3" json:"key_template,omitempty"`
+	// The request field whose value is the key, as an alternative to key_template.
+	KeyField string `protobuf:"bytes,2,opt,name=key_field,json=keyField,proto3" json:"key_field,omitempty"`
+	// A call without a key is refused.
+	Required      bool `protobuf:"varint,3,opt,name=required,proto3" json:"required,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Idempotency) Reset() {
+	*x = Idempotency{}
+	mi := &file_toolway_v1_options_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Idempotency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Idempotency) ProtoMessage() {}
+
+func (x *Idempotency) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Idempotency.ProtoReflect.Descriptor instead.
+func (*Idempotency) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Idempotency) GetKeyTemplate() string {
+	if x != nil {
+		return x.KeyTemplate
+	}
+	return ""
+}
+
+func (x *Idempotency) GetKeyField() string {
+	if x != nil {
+		return x.KeyField
+	}
+	return ""
+}
+
+func (x *Idempotency) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+// Stream names fields of the request and of each response of a server-streaming method. Paths of nested fields have dots.
+type Stream struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request field from which the stream resumes: it is given the cursor of the last message that was kept.
+	CursorField string `protobuf:"bytes,1,opt,name=cursor_field,json=cursorField,proto3" json:"cursor_field,omitempty"`
+	// The response field that is the message's cursor and, over SSE, its id.
+	EventIdField string `protobuf:"bytes,2,opt,name=event_id_field,json=eventIdField,proto3" json:"event_id_field,omitempty"`
+	// The response field that is the message's type and, over SSE, its event.
+	EventTypeField string `protobuf:"bytes,3,opt,name=event_type_field,json=eventTypeField,proto3" json:"event_type_field,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Stream) Reset() {
+	*x = Stream{}
+	mi := &file_toolway_v1_options_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stream) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stream) ProtoMessage() {}
+
+func (x *Stream) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stream.ProtoReflect.Descriptor instead.
+func (*Stream) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Stream) GetCursorField() string {
+	if x != nil {
+		return x.CursorField
+	}
+	return ""
+}
+
+func (x *Stream) GetEventIdField() string {
+	if x != nil {
+		return x.EventIdField
+	}
+	return ""
+}
+
+func (x *Stream) GetEventTypeField() string {
+	if x != nil {
+		return x.EventTypeField
+	}
+	return ""
+}
+
+// ResultLimits bound one result as JSON. Zero leaves a bound to the operator.
+type ResultLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of the whole result.
+	MaxBytes uint32 `protobuf:"varint,1,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// Items of any one list, and messages of a stream.
+	MaxItems uint32 `protobuf:"varint,2,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
+	// Nested messages.
+	MaxDepth      uint32 `protobuf:"varint,3,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResultLimits) Reset() {
+	*x = ResultLimits{}
+	mi := &file_toolway_v1_options_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResultLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResultLimits) ProtoMessage() {}
+
+func (x *ResultLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResultLimits.ProtoReflect.Descriptor instead.
+func (*ResultLimits) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResultLimits) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *ResultLimits) GetMaxItems() uint32 {
+	if x != nil {
+		return x.MaxItems
+	}
+	return 0
+}
+
+func (x *ResultLimits) GetMaxDepth() uint32 {
+	if x != nil {
+		return x.MaxDepth
+	}
+	return 0
+}
+
+// FieldOptions describes one field to Toolway.
+type FieldOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The field's value is kept out of logs and audit, as with the standard option debug_redact.
+	Sensitive bool `protobuf:"varint,1,opt,name=sensitive,proto3" json:"sensitive,omitempty"`
+	// The field's value is kept out of results too: agents and browsers get a placeholder. Implies sensitive.
+	RedactResult bool `protobuf:"varint,2,opt,name=redact_result,json=redactResult,proto3" json:"redact_result,omitempty"`
+	// What kind of data the field holds, such as "pii" or "secret": data-flow rules of the operator say where it must not go.
+	DataLabel     string `protobuf:"bytes,3,opt,name=data_label,json=dataLabel,proto3" json:"data_label,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FieldOptions) Reset() {
+	*x = FieldOptions{}
+	mi := &file_toolway_v1_options_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FieldOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FieldOptions) ProtoMessage() {}
+
+func (x *FieldOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FieldOptions.ProtoReflect.Descriptor instead.
+func (*FieldOptions) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *FieldOptions) GetSensitive() bool {
+	if x != nil {
+		return x.Sensitive
+	}
+	return false
+}
+
+func (x *FieldOptions) GetRedactResult() bool {
+	if x != nil {
+		return x.RedactResult
+	}
+	return false
+}
+
+func (x *FieldOptions) GetDataLabel() string {
+	if x != nil {
+		return x.DataLabel
+	}
+	return ""
+}
+
+// ServiceOptions describes one service to Toolway.
+type ServiceOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Scopes of every method that names none of its own.
+	Scopes []string `protobuf:"bytes,1,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	// Names by which views choose tools, such as "read" or "incident".
+	Labels []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Prompts that agents are offered.
+	Prompts       []*Prompt `protobuf:"bytes,3,rep,name=prompts,proto3" json:"prompts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceOptions) Reset() {
+	*x = ServiceOptions{}
+	mi := &file_toolway_v1_options_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceOptions) ProtoMessage() {}
+
+func (x *ServiceOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceOptions.ProtoReflect.Descriptor instead.
+func (*ServiceOptions) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ServiceOptions) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *ServiceOptions) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ServiceOptions) GetPrompts() []*Prompt {
+	if x != nil {
+		return x.Prompts
+	}
+	return nil
+}
+
+// Prompt is a message for a model, made from arguments.
+type Prompt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The prompt's name: [a-zA-Z][a-zA-Z0-9_-]*, at most 48 characters.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A short title for people. Default: the name in words.
+	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	// What the prompt is for.
+	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	// What the prompt takes.
+	Arguments []*PromptArgument `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
+	// What the model is told, in order.
+	Messages      []*PromptMessage `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prompt) Reset() {
+	*x = Prompt{}
+	mi := &file_toolway_v1_options_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prompt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prompt) ProtoMessage() {}
+
+func (x *Prompt) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prompt.ProtoReflect.Descriptor instead.
+func (*Prompt) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Prompt) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Prompt) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *Prompt) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Prompt) GetArguments() []*PromptArgument {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *Prompt) GetMessages() []*PromptMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// PromptArgument is one value that a prompt takes.
+type PromptArgument struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The argument's name, as {name} in the texts.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A short title for people. Default: the name in words.
+	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	// What the argument means.
+	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	// The prompt cannot be made without it.
+	Required bool `protobuf:"varint,4,opt,name=required,proto3" json:"required,omitempty"`
+	// The type of google.api.resource whose names complete the argument, such as "logs.example.com/Stream".
+	ResourceType string `protobuf:"bytes,5,opt,name=resource_type,json=resourceType,proto3" json:"resource_type,omitempty"`
+	// The full name of an enum whose values complete the argument.
+	EnumType      string `protobuf:"bytes,6,opt,name=enum_type,json=enumType,proto3" json:"enum_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromptArgument) Reset() {
+	*x = PromptArgument{}
+	mi := &file_toolway_v1_options_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromptArgument) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromptArgument) ProtoMessage() {}
+
+func (x *PromptArgument) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromptArgument.ProtoReflect.Descriptor instead.
+func (*PromptArgument) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PromptArgument) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PromptArgument) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *PromptArgument) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *PromptArgument) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *PromptArgument) GetResourceType() string {
+	if x != nil {
+		return x.ResourceType
+	}
+	return ""
+}
+
+func (x *PromptArgument) GetEnumType() string {
+	if x != nil {
+		return x.EnumType
+	}
+	return ""
+}
+
+// PromptMessage is one message of a prompt.
+type PromptMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who speaks.
+	Role PromptMessage_Role `protobuf:"varint,1,opt,name=role,proto3,enum=toolway.v1.PromptMessage_Role" json:"role,omitempty"`
+	// What is said. {name} stands for the argument's value, {{ and }} for braces.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// The name of a resource whose content is put here instead of a text, with {name} as in text.
+	Resource      string `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromptMessage) Reset() {
+	*x = PromptMessage{}
+	mi := &file_toolway_v1_options_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromptMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromptMessage) ProtoMessage() {}
+
+func (x *PromptMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromptMessage.ProtoReflect.Descriptor instead.
+func (*PromptMessage) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PromptMessage) GetRole() PromptMessage_Role {
+	if x != nil {
+		return x.Role
+	}
+	return PromptMessage_ROLE_UNSPECIFIED
+}
+
+func (x *PromptMessage) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *PromptMessage) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
 var file_toolway_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -157,14 +973,46 @@ var file_toolway_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "bytes,51290,opt,name=method",
 		Filename:      "toolway/v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*FieldOptions)(nil),
+		Field:         51291,
+		Name:          "toolway.v1.field",
+		Tag:           "bytes,51291,opt,name=field",
+		Filename:      "toolway/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.ServiceOptions)(nil),
+		ExtensionType: (*ServiceOptions)(nil),
+		Field:         51292,
+		Name:          "toolway.v1.service",
+		Tag:           "bytes,51292,opt,name=service",
+		Filename:      "toolway/v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// What a method is as a tool, and how long a call of it may take.
+	// What a method is as a tool, and which policy its calls meet.
 	//
 	// optional toolway.v1.MethodOptions method = 51290;
 	E_Method = &file_toolway_v1_options_proto_extTypes[0]
+)
+
+// Extension fields to descriptorpb.FieldOptions.
+var (
+	// How the values of a field are handled.
+	//
+	// optional toolway.v1.FieldOptions field = 51291;
+	E_Field = &file_toolway_v1_options_proto_extTypes[1]
+)
+
+// Extension fields to descriptorpb.ServiceOptions.
+var (
+	// What holds for a whole service.
+	//
+	// optional toolway.v1.ServiceOptions service = 51292;
+	E_Service = &file_toolway_v1_options_proto_extTypes[2]
 )
 
 var File_toolway_v1_options_proto protoreflect.FileDescriptor
@@ -172,7 +1020,7 @@ var File_toolway_v1_options_proto protoreflect.FileDescriptor
 const file_toolway_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"\x18toolway/v1/options.proto\x12\n" +
-	"toolway.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa3\x03\n" +
+	"toolway.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd4\x06\n" +
 	"\rMethodOptions\x12\x1b\n" +
 	"\ttool_name\x18\x01 \x01(\tR\btoolName\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -186,13 +1034,78 @@ const file_toolway_v1_options_proto_rawDesc = "" +
 	"open_world\x18\a \x01(\bH\x03R\topenWorld\x88\x01\x01\x123\n" +
 	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12:\n" +
 	"\vmax_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"maxTimeoutB\f\n" +
+	"maxTimeout\x12\x1a\n" +
+	"\bexamples\x18\n" +
+	" \x03(\tR\bexamples\x12\x16\n" +
+	"\x06scopes\x18\v \x03(\tR\x06scopes\x120\n" +
+	"\bapproval\x18\f \x01(\x0e2\x14.toolway.v1.ApprovalR\bapproval\x12%\n" +
+	"\x0eapprover_scope\x18\r \x01(\tR\rapproverScope\x12\x12\n" +
+	"\x04cost\x18\x0e \x01(\rR\x04cost\x120\n" +
+	"\bpriority\x18\x0f \x01(\x0e2\x14.toolway.v1.PriorityR\bpriority\x126\n" +
+	"\tcache_ttl\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\bcacheTtl\x129\n" +
+	"\vidempotency\x18\x11 \x01(\v2\x17.toolway.v1.IdempotencyR\vidempotency\x12*\n" +
+	"\x06stream\x18\x12 \x01(\v2\x12.toolway.v1.StreamR\x06stream\x12=\n" +
+	"\rresult_limits\x18\x13 \x01(\v2\x18.toolway.v1.ResultLimitsR\fresultLimitsB\f\n" +
 	"\n" +
 	"_read_onlyB\x0e\n" +
 	"\f_destructiveB\r\n" +
 	"\v_idempotentB\r\n" +
-	"\v_open_world:S\n" +
-	"\x06method\x12\x1e.google.protobuf.MethodOptions\x18ڐ\x03 \x01(\v2\x19.toolway.v1.MethodOptionsR\x06methodB\x9c\x01\n" +
+	"\v_open_world\"i\n" +
+	"\vIdempotency\x12!\n" +
+	"\fkey_template\x18\x01 \x01(\tR\vkeyTemplate\x12\x1b\n" +
+	"\tkey_field\x18\x02 \x01(\tR\bkeyField\x12\x1a\n" +
+	"\brequired\x18\x03 \x01(\bR\brequired\"{\n" +
+	"\x06Stream\x12!\n" +
+	"\fcursor_field\x18\x01 \x01(\tR\vcursorField\x12$\n" +
+	"\x0eevent_id_field\x18\x02 \x01(\tR\feventIdField\x12(\n" +
+	"\x10event_type_field\x18\x03 \x01(\tR\x0eeventTypeField\"e\n" +
+	"\fResultLimits\x12\x1b\n" +
+	"\tmax_bytes\x18\x01 \x01(\rR\bmaxBytes\x12\x1b\n" +
+	"\tmax_items\x18\x02 \x01(\rR\bmaxItems\x12\x1b\n" +
+	"\tmax_depth\x18\x03 \x01(\rR\bmaxDepth\"p\n" +
+	"\fFieldOptions\x12\x1c\n" +
+	"\tsensitive\x18\x01 \x01(\bR\tsensitive\x12#\n" +
+	"\rredact_result\x18\x02 \x01(\bR\fredactResult\x12\x1d\n" +
+	"\n" +
+	"data_label\x18\x03 \x01(\tR\tdataLabel\"n\n" +
+	"\x0eServiceOptions\x12\x16\n" +
+	"\x06scopes\x18\x01 \x03(\tR\x06scopes\x12\x16\n" +
+	"\x06labels\x18\x02 \x03(\tR\x06labels\x12,\n" +
+	"\aprompts\x18\x03 \x03(\v2\x12.toolway.v1.PromptR\aprompts\"\xc5\x01\n" +
+	"\x06Prompt\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\x128\n" +
+	"\targuments\x18\x04 \x03(\v2\x1a.toolway.v1.PromptArgumentR\targuments\x125\n" +
+	"\bmessages\x18\x05 \x03(\v2\x19.toolway.v1.PromptMessageR\bmessages\"\xba\x01\n" +
+	"\x0ePromptArgument\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x1a\n" +
+	"\brequired\x18\x04 \x01(\bR\brequired\x12#\n" +
+	"\rresource_type\x18\x05 \x01(\tR\fresourceType\x12\x1b\n" +
+	"\tenum_type\x18\x06 \x01(\tR\benumType\"\xb4\x01\n" +
+	"\rPromptMessage\x122\n" +
+	"\x04role\x18\x01 \x01(\x0e2\x1e.toolway.v1.PromptMessage.RoleR\x04role\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1a\n" +
+	"\bresource\x18\x03 \x01(\tR\bresource\"?\n" +
+	"\x04Role\x12\x14\n" +
+	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tROLE_USER\x10\x01\x12\x12\n" +
+	"\x0eROLE_ASSISTANT\x10\x02*d\n" +
+	"\bApproval\x12\x18\n" +
+	"\x14APPROVAL_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rAPPROVAL_NONE\x10\x01\x12\x14\n" +
+	"\x10APPROVAL_CONFIRM\x10\x02\x12\x15\n" +
+	"\x11APPROVAL_APPROVER\x10\x03*^\n" +
+	"\bPriority\x12\x18\n" +
+	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
+	"\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n" +
+	"\rPRIORITY_HIGH\x10\x03:S\n" +
+	"\x06method\x12\x1e.google.protobuf.MethodOptions\x18ڐ\x03 \x01(\v2\x19.toolway.v1.MethodOptionsR\x06method:O\n" +
+	"\x05field\x12\x1d.google.protobuf.FieldOptions\x18ې\x03 \x01(\v2\x18.toolway.v1.FieldOptionsR\x05field:W\n" +
+	"\aservice\x12\x1f.google.protobuf.ServiceOptions\x18ܐ\x03 \x01(\v2\x1a.toolway.v1.ServiceOptionsR\aserviceB\x9c\x01\n" +
 	"\x0ecom.toolway.v1B\fOptionsProtoP\x01Z3github.com/toolway/toolway/gen/toolway/v1;toolwayv1\xa2\x02\x03TXX\xaa\x02\n" +
 	"Toolway.V1\xca\x02\n" +
 	"Toolway\\V1\xe2\x02\x16Toolway\\V1\\GPBMetadata\xea\x02\vToolway::V1b\x06proto3"
@@ -209,22 +1122,50 @@ func file_toolway_v1_options_proto_rawDescGZIP() []byte {
 	return file_toolway_v1_options_proto_rawDescData
 }
 
-var file_toolway_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_toolway_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_toolway_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_toolway_v1_options_proto_goTypes = []any{
-	(*MethodOptions)(nil),              // 0: toolway.v1.MethodOptions
-	(*durationpb.Duration)(nil),        // 1: google.protobuf.Duration
-	(*descriptorpb.MethodOptions)(nil), // 2: google.protobuf.MethodOptions
+	(Approval)(0),                       // 0: toolway.v1.Approval
+	(Priority)(0),                       // 1: toolway.v1.Priority
+	(PromptMessage_Role)(0),             // 2: toolway.v1.PromptMessage.Role
+	(*MethodOptions)(nil),               // 3: toolway.v1.MethodOptions
+	(*Idempotency)(nil),                 // 4: toolway.v1.Idempotency
+	(*Stream)(nil),                      // 5: toolway.v1.Stream
+	(*ResultLimits)(nil),                // 6: toolway.v1.ResultLimits
+	(*FieldOptions)(nil),                // 7: toolway.v1.FieldOptions
+	(*ServiceOptions)(nil),              // 8: toolway.v1.ServiceOptions
+	(*Prompt)(nil),                      // 9: toolway.v1.Prompt
+	(*PromptArgument)(nil),              // 10: toolway.v1.PromptArgument
+	(*PromptMessage)(nil),               // 11: toolway.v1.PromptMessage
+	(*durationpb.Duration)(nil),         // 12: google.protobuf.Duration
+	(*descriptorpb.MethodOptions)(nil),  // 13: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),   // 14: google.protobuf.FieldOptions
+	(*descriptorpb.ServiceOptions)(nil), // 15: google.protobuf.ServiceOptions
 }
 var file_toolway_v1_options_proto_depIdxs = []int32{
-	1, // 0: toolway.v1.MethodOptions.timeout:type_name -> google.protobuf.Duration
-	1, // 1: toolway.v1.MethodOptions.max_timeout:type_name -> google.protobuf.Duration
-	2, // 2: toolway.v1.method:extendee -> google.protobuf.MethodOptions
-	0, // 3: toolway.v1.method:type_name -> toolway.v1.MethodOptions
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	3, // [3:4] is the sub-list for extension type_name
-	2, // [2:3] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	12, // 0: toolway.v1.MethodOptions.timeout:type_name -> google.protobuf.Duration
+	12, // 1: toolway.v1.MethodOptions.max_timeout:type_name -> google.protobuf.Duration
+	0,  // 2: toolway.v1.MethodOptions.approval:type_name -> toolway.v1.Approval
+	1,  // 3: toolway.v1.MethodOptions.priority:type_name -> toolway.v1.Priority
+	12, // 4: toolway.v1.MethodOptions.cache_ttl:type_name -> google.protobuf.Duration
+	4,  // 5: toolway.v1.MethodOptions.idempotency:type_name -> toolway.v1.Idempotency
+	5,  // 6: toolway.v1.MethodOptions.stream:type_name -> toolway.v1.Stream
+	6,  // 7: toolway.v1.MethodOptions.result_limits:type_name -> toolway.v1.ResultLimits
+	9,  // 8: toolway.v1.ServiceOptions.prompts:type_name -> toolway.v1.Prompt
+	10, // 9: toolway.v1.Prompt.arguments:type_name -> toolway.v1.PromptArgument
+	11, // 10: toolway.v1.Prompt.messages:type_name -> toolway.v1.PromptMessage
+	2,  // 11: toolway.v1.PromptMessage.role:type_name -> toolway.v1.PromptMessage.Role
+	13, // 12: toolway.v1.method:extendee -> google.protobuf.MethodOptions
+	14, // 13: toolway.v1.field:extendee -> google.protobuf.FieldOptions
+	15, // 14: toolway.v1.service:extendee -> google.protobuf.ServiceOptions
+	3,  // 15: toolway.v1.method:type_name -> toolway.v1.MethodOptions
+	7,  // 16: toolway.v1.field:type_name -> toolway.v1.FieldOptions
+	8,  // 17: toolway.v1.service:type_name -> toolway.v1.ServiceOptions
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	15, // [15:18] is the sub-list for extension type_name
+	12, // [12:15] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_toolway_v1_options_proto_init() }
@@ -238,13 +1179,14 @@ func file_toolway_v1_options_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_toolway_v1_options_proto_rawDesc), len(file_toolway_v1_options_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   1,
-			NumExtensions: 1,
+			NumEnums:      3,
+			NumMessages:   9,
+			NumExtensions: 3,
 			NumServices:   0,
 		},
 		GoTypes:           file_toolway_v1_options_proto_goTypes,
 		DependencyIndexes: file_toolway_v1_options_proto_depIdxs,
+		EnumInfos:         file_toolway_v1_options_proto_enumTypes,
 		MessageInfos:      file_toolway_v1_options_proto_msgTypes,
 		ExtensionInfos:    file_toolway_v1_options_proto_extTypes,
 	}.Build()
