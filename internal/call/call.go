@@ -60,6 +60,13 @@ type Call struct {
 	Attempts []Attempt
 	// Approval is the id of the approval that let the call through, or that it waits for; "" if none.
 	Approval string
+	// Confirm is the id of the confirmation that the caller brings with the call: metadata or header toolway-confirm, MCP's _meta
+	// "io.toolway/confirm"; "" if it brings none.
+	Confirm string
+	// Asker asks the person at the caller's side; nil where the client cannot.
+	Asker Asker
+	// Replayed is true if the answer is that of an earlier call with the same idempotency key: doors say so to the caller.
+	Replayed bool
 	// Sent is true once the request has been handed to a backend's connection: from then on a failure does not prove that nothing happened.
 	Sent bool
 
