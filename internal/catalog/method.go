@@ -46,10 +46,13 @@ type methodInfo struct {
 
 func analyse(c *contract, prefix string) *analysis {
 	a := &analysis{contract: c, prefix: prefix}
+	sets := fieldSets(c.files)
 	for _, sd := range c.services {
 		s := &serviceInfo{desc: sd}
 		for i := range sd.Methods().Len() {
-			s.methods = append(s.methods, analyseMethod(sd.Methods().Get(i), prefix))
+			m := analyseMethod(sd.Methods().Get(i), prefix)
+			m.marked = [2]*FieldSet{sets[m.Desc.Input().FullName()], sets[m.Desc.Output().FullName()]}
+			s.methods = append(s.methods, m)
 		}
 		a.services = append(a.services, s)
 	}

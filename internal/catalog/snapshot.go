@@ -139,6 +139,7 @@ type Method struct {
 	info     *methodInfo
 	analysis *analysis
 	memo     *sync.Map
+	marked   [2]*FieldSet // of requests and of responses
 }
 
 // Memo returns what derive returned when it was first asked for by this key: what a layer above makes of a method once per snapshot. When
