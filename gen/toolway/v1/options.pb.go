@@ -192,7 +192,7 @@ func (x PromptMessage_Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PromptMessage_Role.Descriptor instead.
 func (PromptMessage_Role) EnumDescriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{8, 0}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // MethodOptions describes one method to Toolway. Every field is optional; an unset field leaves the decision to the standard
@@ -238,7 +238,9 @@ type MethodOptions struct {
 	// What the messages of a stream carry, so that a broken one can be resumed.
 	Stream *Stream `protobuf:"bytes,18,opt,name=stream,proto3" json:"stream,omitempty"`
 	// Bounds on what one call may return to an agent or browser. Default: the operator's.
-	ResultLimits  *ResultLimits `protobuf:"bytes,19,opt,name=result_limits,json=resultLimits,proto3" json:"result_limits,omitempty"`
+	ResultLimits *ResultLimits `protobuf:"bytes,19,opt,name=result_limits,json=resultLimits,proto3" json:"result_limits,omitempty"`
+	// What the method is as a resource, where it is no standard Get method of a google.api.resource, or is to be shown in other words.
+	Resource      *Resource `protobuf:"bytes,20,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +404,13 @@ func (x *MethodOptions) GetStream() *Stream {
 func (x *MethodOptions) GetResultLimits() *ResultLimits {
 	if x != nil {
 		return x.ResultLimits
+	}
+	return nil
+}
+
+func (x *MethodOptions) GetResource() *Resource {
+	if x != nil {
+		return x.Resource
 	}
 	return nil
 }
@@ -599,6 +608,100 @@ func (x *ResultLimits) GetMaxDepth() uint32 {
 	return 0
 }
 
+// Resource makes the reply of a unary method something that is read by its URI.
+type Resource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The URI, such as "test://static-text", or a template of it, such as "test://orders/{order_id}/{line.number}": each variable is the path of
+	// a request field and stands for anything without a slash. The schemes "grpc" and "toolway" are the mesh's own.
+	// Default, for a standard Get method: "grpc://{domain of the type}/{pattern}".
+	UriTemplate string `protobuf:"bytes,1,opt,name=uri_template,json=uriTemplate,proto3" json:"uri_template,omitempty"`
+	// The name by which programs know it: [a-zA-Z][a-zA-Z0-9_-]*, at most 48 characters. Default: the tool's name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// A short title for people. Default: the type's or method's name in words.
+	Title string `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
+	// What it is. Default: the comment of the message, or of the method.
+	Description string `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	// The media type of what is read. Default: what a google.api.HttpBody says, else application/json.
+	MimeType string `protobuf:"bytes,5,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
+	// The name of a server-streaming method of the same service: each of its messages says that the resource has changed. It is called with
+	// the variables that its request has fields for.
+	WatchMethod   string `protobuf:"bytes,6,opt,name=watch_method,json=watchMethod,proto3" json:"watch_method,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resource) Reset() {
+	*x = Resource{}
+	mi := &file_toolway_v1_options_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resource) ProtoMessage() {}
+
+func (x *Resource) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_options_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resource.ProtoReflect.Descriptor instead.
+func (*Resource) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Resource) GetUriTemplate() string {
+	if x != nil {
+		return x.UriTemplate
+	}
+	return ""
+}
+
+func (x *Resource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Resource) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *Resource) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Resource) GetMimeType() string {
+	if x != nil {
+		return x.MimeType
+	}
+	return ""
+}
+
+func (x *Resource) GetWatchMethod() string {
+	if x != nil {
+		return x.WatchMethod
+	}
+	return ""
+}
+
 // FieldOptions describes one field to Toolway.
 type FieldOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -614,7 +717,7 @@ type FieldOptions struct {
 
 func (x *FieldOptions) Reset() {
 	*x = FieldOptions{}
-	mi := &file_toolway_v1_options_proto_msgTypes[4]
+	mi := &file_toolway_v1_options_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +729,7 @@ func (x *FieldOptions) String() string {
 func (*FieldOptions) ProtoMessage() {}
 
 func (x *FieldOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_options_proto_msgTypes[4]
+	mi := &file_toolway_v1_options_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +742,7 @@ func (x *FieldOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldOptions.ProtoReflect.Descriptor instead.
 func (*FieldOptions) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{4}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FieldOptions) GetSensitive() bool {
@@ -678,7 +781,7 @@ type ServiceOptions struct {
 
 func (x *ServiceOptions) Reset() {
 	*x = ServiceOptions{}
-	mi := &file_toolway_v1_options_proto_msgTypes[5]
+	mi := &file_toolway_v1_options_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +793,7 @@ func (x *ServiceOptions) String() string {
 func (*ServiceOptions) ProtoMessage() {}
 
 func (x *ServiceOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_options_proto_msgTypes[5]
+	mi := &file_toolway_v1_options_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +806,7 @@ func (x *ServiceOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceOptions.ProtoReflect.Descriptor instead.
 func (*ServiceOptions) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{5}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ServiceOptions) GetScopes() []string {
@@ -746,7 +849,7 @@ type Prompt struct {
 
 func (x *Prompt) Reset() {
 	*x = Prompt{}
-	mi := &file_toolway_v1_options_proto_msgTypes[6]
+	mi := &file_toolway_v1_options_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +861,7 @@ func (x *Prompt) String() string {
 func (*Prompt) ProtoMessage() {}
 
 func (x *Prompt) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_options_proto_msgTypes[6]
+	mi := &file_toolway_v1_options_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +874,7 @@ func (x *Prompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prompt.ProtoReflect.Descriptor instead.
 func (*Prompt) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{6}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Prompt) GetName() string {
@@ -830,7 +933,7 @@ type PromptArgument struct {
 
 func (x *PromptArgument) Reset() {
 	*x = PromptArgument{}
-	mi := &file_toolway_v1_options_proto_msgTypes[7]
+	mi := &file_toolway_v1_options_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +945,7 @@ func (x *PromptArgument) String() string {
 func (*PromptArgument) ProtoMessage() {}
 
 func (x *PromptArgument) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_options_proto_msgTypes[7]
+	mi := &file_toolway_v1_options_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +958,7 @@ func (x *PromptArgument) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptArgument.ProtoReflect.Descriptor instead.
 func (*PromptArgument) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{7}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PromptArgument) GetName() string {
@@ -907,7 +1010,8 @@ type PromptMessage struct {
 	Role PromptMessage_Role `protobuf:"varint,1,opt,name=role,proto3,enum=toolway.v1.PromptMessage_Role" json:"role,omitempty"`
 	// What is said. {name} stands for the argument's value, {{ and }} for braces.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// The name of a resource whose content is put here instead of a text, with {name} as in text.
+	// The URI of a resource whose content is put here instead of a text, or the name of one of a google.api.resource of the same backend,
+	// with {name} as in text. An image or a recording is put here as such.
 	Resource      string `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -915,7 +1019,7 @@ type PromptMessage struct {
 
 func (x *PromptMessage) Reset() {
 	*x = PromptMessage{}
-	mi := &file_toolway_v1_options_proto_msgTypes[8]
+	mi := &file_toolway_v1_options_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1031,7 @@ func (x *PromptMessage) String() string {
 func (*PromptMessage) ProtoMessage() {}
 
 func (x *PromptMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_options_proto_msgTypes[8]
+	mi := &file_toolway_v1_options_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1044,7 @@ func (x *PromptMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptMessage.ProtoReflect.Descriptor instead.
 func (*PromptMessage) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{8}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PromptMessage) GetRole() PromptMessage_Role {
@@ -1020,7 +1124,7 @@ var File_toolway_v1_options_proto protoreflect.FileDescriptor
 const file_toolway_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"\x18toolway/v1/options.proto\x12\n" +
-	"toolway.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd4\x06\n" +
+	"toolway.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\x86\a\n" +
 	"\rMethodOptions\x12\x1b\n" +
 	"\ttool_name\x18\x01 \x01(\tR\btoolName\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -1045,7 +1149,8 @@ const file_toolway_v1_options_proto_rawDesc = "" +
 	"\tcache_ttl\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\bcacheTtl\x129\n" +
 	"\vidempotency\x18\x11 \x01(\v2\x17.toolway.v1.IdempotencyR\vidempotency\x12*\n" +
 	"\x06stream\x18\x12 \x01(\v2\x12.toolway.v1.StreamR\x06stream\x12=\n" +
-	"\rresult_limits\x18\x13 \x01(\v2\x18.toolway.v1.ResultLimitsR\fresultLimitsB\f\n" +
+	"\rresult_limits\x18\x13 \x01(\v2\x18.toolway.v1.ResultLimitsR\fresultLimits\x120\n" +
+	"\bresource\x18\x14 \x01(\v2\x14.toolway.v1.ResourceR\bresourceB\f\n" +
 	"\n" +
 	"_read_onlyB\x0e\n" +
 	"\f_destructiveB\r\n" +
@@ -1062,7 +1167,14 @@ const file_toolway_v1_options_proto_rawDesc = "" +
 	"\fResultLimits\x12\x1b\n" +
 	"\tmax_bytes\x18\x01 \x01(\rR\bmaxBytes\x12\x1b\n" +
 	"\tmax_items\x18\x02 \x01(\rR\bmaxItems\x12\x1b\n" +
-	"\tmax_depth\x18\x03 \x01(\rR\bmaxDepth\"p\n" +
+	"\tmax_depth\x18\x03 \x01(\rR\bmaxDepth\"\xb9\x01\n" +
+	"\bResource\x12!\n" +
+	"\furi_template\x18\x01 \x01(\tR\vuriTemplate\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05title\x18\x03 \x01(\tR\x05title\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\x12\x1b\n" +
+	"\tmime_type\x18\x05 \x01(\tR\bmimeType\x12!\n" +
+	"\fwatch_method\x18\x06 \x01(\tR\vwatchMethod\"p\n" +
 	"\fFieldOptions\x12\x1c\n" +
 	"\tsensitive\x18\x01 \x01(\bR\tsensitive\x12#\n" +
 	"\rredact_result\x18\x02 \x01(\bR\fredactResult\x12\x1d\n" +
@@ -1123,7 +1235,7 @@ func file_toolway_v1_options_proto_rawDescGZIP() []byte {
 }
 
 var file_toolway_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_toolway_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_toolway_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_toolway_v1_options_proto_goTypes = []any{
 	(Approval)(0),                       // 0: toolway.v1.Approval
 	(Priority)(0),                       // 1: toolway.v1.Priority
@@ -1132,40 +1244,42 @@ var file_toolway_v1_options_proto_goTypes = []any{
 	(*Idempotency)(nil),                 // 4: toolway.v1.Idempotency
 	(*Stream)(nil),                      // 5: toolway.v1.Stream
 	(*ResultLimits)(nil),                // 6: toolway.v1.ResultLimits
-	(*FieldOptions)(nil),                // 7: toolway.v1.FieldOptions
-	(*ServiceOptions)(nil),              // 8: toolway.v1.ServiceOptions
-	(*Prompt)(nil),                      // 9: toolway.v1.Prompt
-	(*PromptArgument)(nil),              // 10: toolway.v1.PromptArgument
-	(*PromptMessage)(nil),               // 11: toolway.v1.PromptMessage
-	(*durationpb.Duration)(nil),         // 12: google.protobuf.Duration
-	(*descriptorpb.MethodOptions)(nil),  // 13: google.protobuf.MethodOptions
-	(*descriptorpb.FieldOptions)(nil),   // 14: google.protobuf.FieldOptions
-	(*descriptorpb.ServiceOptions)(nil), // 15: google.protobuf.ServiceOptions
+	(*Resource)(nil),                    // 7: toolway.v1.Resource
+	(*FieldOptions)(nil),                // 8: toolway.v1.FieldOptions
+	(*ServiceOptions)(nil),              // 9: toolway.v1.ServiceOptions
+	(*Prompt)(nil),                      // 10: toolway.v1.Prompt
+	(*PromptArgument)(nil),              // 11: toolway.v1.PromptArgument
+	(*PromptMessage)(nil),               // 12: toolway.v1.PromptMessage
+	(*durationpb.Duration)(nil),         // 13: google.protobuf.Duration
+	(*descriptorpb.MethodOptions)(nil),  // 14: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),   // 15: google.protobuf.FieldOptions
+	(*descriptorpb.ServiceOptions)(nil), // 16: google.protobuf.ServiceOptions
 }
 var file_toolway_v1_options_proto_depIdxs = []int32{
-	12, // 0: toolway.v1.MethodOptions.timeout:type_name -> google.protobuf.Duration
-	12, // 1: toolway.v1.MethodOptions.max_timeout:type_name -> google.protobuf.Duration
+	13, // 0: toolway.v1.MethodOptions.timeout:type_name -> google.protobuf.Duration
+	13, // 1: toolway.v1.MethodOptions.max_timeout:type_name -> google.protobuf.Duration
 	0,  // 2: toolway.v1.MethodOptions.approval:type_name -> toolway.v1.Approval
 	1,  // 3: toolway.v1.MethodOptions.priority:type_name -> toolway.v1.Priority
-	12, // 4: toolway.v1.MethodOptions.cache_ttl:type_name -> google.protobuf.Duration
+	13, // 4: toolway.v1.MethodOptions.cache_ttl:type_name -> google.protobuf.Duration
 	4,  // 5: toolway.v1.MethodOptions.idempotency:type_name -> toolway.v1.Idempotency
 	5,  // 6: toolway.v1.MethodOptions.stream:type_name -> toolway.v1.Stream
 	6,  // 7: toolway.v1.MethodOptions.result_limits:type_name -> toolway.v1.ResultLimits
-	9,  // 8: toolway.v1.ServiceOptions.prompts:type_name -> toolway.v1.Prompt
-	10, // 9: toolway.v1.Prompt.arguments:type_name -> toolway.v1.PromptArgument
-	11, // 10: toolway.v1.Prompt.messages:type_name -> toolway.v1.PromptMessage
-	2,  // 11: toolway.v1.PromptMessage.role:type_name -> toolway.v1.PromptMessage.Role
-	13, // 12: toolway.v1.method:extendee -> google.protobuf.MethodOptions
-	14, // 13: toolway.v1.field:extendee -> google.protobuf.FieldOptions
-	15, // 14: toolway.v1.service:extendee -> google.protobuf.ServiceOptions
-	3,  // 15: toolway.v1.method:type_name -> toolway.v1.MethodOptions
-	7,  // 16: toolway.v1.field:type_name -> toolway.v1.FieldOptions
-	8,  // 17: toolway.v1.service:type_name -> toolway.v1.ServiceOptions
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	15, // [15:18] is the sub-list for extension type_name
-	12, // [12:15] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	7,  // 8: toolway.v1.MethodOptions.resource:type_name -> toolway.v1.Resource
+	10, // 9: toolway.v1.ServiceOptions.prompts:type_name -> toolway.v1.Prompt
+	11, // 10: toolway.v1.Prompt.arguments:type_name -> toolway.v1.PromptArgument
+	12, // 11: toolway.v1.Prompt.messages:type_name -> toolway.v1.PromptMessage
+	2,  // 12: toolway.v1.PromptMessage.role:type_name -> toolway.v1.PromptMessage.Role
+	14, // 13: toolway.v1.method:extendee -> google.protobuf.MethodOptions
+	15, // 14: toolway.v1.field:extendee -> google.protobuf.FieldOptions
+	16, // 15: toolway.v1.service:extendee -> google.protobuf.ServiceOptions
+	3,  // 16: toolway.v1.method:type_name -> toolway.v1.MethodOptions
+	8,  // 17: toolway.v1.field:type_name -> toolway.v1.FieldOptions
+	9,  // 18: toolway.v1.service:type_name -> toolway.v1.ServiceOptions
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	16, // [16:19] is the sub-list for extension type_name
+	13, // [13:16] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_toolway_v1_options_proto_init() }
@@ -1180,7 +1294,7 @@ func file_toolway_v1_options_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_toolway_v1_options_proto_rawDesc), len(file_toolway_v1_options_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 3,
 			NumServices:   0,
 		},
