@@ -4,7 +4,6 @@ package call
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -99,19 +98,6 @@ func NewID() string {
 	var text [32]byte
 	hex.Encode(text[:], raw[:])
 	return string(text[:])
-}
-
-// Credentials are what a caller brings to say who it is: whatever its door carries, as it came.
-type Credentials struct {
-	// Bearer is the token of "Authorization: Bearer", APIKey the value of "X-API-Key"; "" if there is none.
-	Bearer, APIKey string
-	// TLS is the connection's state, with the client's verified certificate chains; nil without TLS.
-	TLS *tls.ConnectionState
-}
-
-// Authenticator says who brings credentials. The error is UNAUTHENTICATED, with an ErrorInfo whose reason says what is wrong with them.
-type Authenticator interface {
-	Authenticate(ctx context.Context, c Credentials) (*identity.Principal, error)
 }
 
 // Step is what one interceptor did with a call.
