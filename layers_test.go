@@ -21,6 +21,7 @@ var layers = map[string]int{
 	"internal/transcode":       1,
 	"internal/toolschema":      1,
 	"internal/store":           1,
+	"internal/object":          1,
 	"interceptors/backendauth": 1,
 	"internal/dial":            2,
 	"internal/identity":        2,

@@ -86,6 +86,10 @@ type Config struct {
 	// DrainTimeout bounds how long ServeStdio waits for calls in flight once its input has ended. Default 5 seconds.
 	DrainTimeout time.Duration
 
+	// Objects keep results that are too large for an answer; what was left out of one can be read there by a resource link. Nil: nothing
+	// is kept, and the result says only what was left out.
+	Objects Objects
+
 	// sdkOnly turns the fast path off, so that tests can compare both.
 	sdkOnly bool
 }
