@@ -27,6 +27,9 @@ type input struct {
 // infrastructure are the packages of gRPC's own services, which every server brings and only the mesh itself may answer.
 var infrastructure = []string{"grpc.health.", "grpc.reflection.", "grpc.channelz.", "grpc.admin.", "grpc.binarylog."}
 
+// reserved is the package of the mesh's own services.
+const reserved = "toolway."
+
 func isInfrastructure(service string) bool {
 	return slices.ContainsFunc(infrastructure, func(p string) bool { return strings.HasPrefix(service, p) })
 }
@@ -97,7 +100,7 @@ func (b *builder) mayBring(be *Backend, in input, service string) bool {
 		if isInfrastructure(service) {
 			return false
 		}
-		if strings.HasPrefix(service, "toolway.") {
+		if strings.HasPrefix(service, reserved) {
 			b.find(be, "service-reserved", SeverityError, service, "service %q of backend %q is not served: package toolway is reserved for the mesh itself; rename the package", service, be.Name)
 			return false
 		}
@@ -120,7 +123,7 @@ func listed(list []string, service string) bool {
 }
 
 func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {
-	s := &Service{Desc: si.desc, Backend: be, Infrastructure: isInfrastructure(string(si.desc.FullName()))}
+	s := &Service{Desc: si.desc, Backend: be, Infrastructure: isInfrastructure(string(si.desc.FullName())), Mesh: strings.HasPrefix(string(si.desc.FullName()), reserved)}
 	b.services = append(b.services, s)
 	b.byService[string(si.desc.FullName())] = s
 	for _, info := range si.methods {
@@ -134,6 +137,9 @@ func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {
 		}
 		b.report(be, info.findings)
 		b.bind(m)
+		if s.Mesh { // an agent is offered it by a view that names it, never by what else there is
+			m.Tool.Name = ""
+		}
 	}
 	slices.SortFunc(s.Methods, func(x, y *Method) int { return cmp.Compare(x.FullMethod, y.FullMethod) })
 	return s.Methods

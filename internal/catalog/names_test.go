@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/toolway/toolway/internal/catalog"
@@ -168,5 +169,28 @@ func TestReservedServices(t *testing.T) {
 	c = open(t, catalog.Config{Backends: []catalog.BackendConfig{{Name: "a", Sources: []catalog.Source{catalog.File(path)}}}})
 	if f := finding(t, c.Snapshot(), "service-reserved"); f.Subject != "toolway.v9.S" || c.Snapshot().Service(f.Subject) != nil {
 		t.Errorf("finding = %+v", f)
+	}
+}
+
+// TestMeshIsNoTool has the mesh's own API beside a backend's: it has methods and routes, but no tools.
+func TestMeshIsNoTool(t *testing.T) {
+	set := compile(t, map[string]string{"toolway/x.proto": `syntax = "proto3"; package toolway.x; import "google/api/annotations.proto"; message M {}
+		service S { rpc Do(M) returns (M) { option (google.api.http) = {get: "/v1/x"}; } }`})
+	all, err := protodesc.NewFiles(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := all.FindFileByPath("toolway/x.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, catalog.Config{Backends: []catalog.BackendConfig{{Name: "toolway", Sources: []catalog.Source{catalog.CompiledIn(fd)}}}})
+	s := c.Snapshot()
+	m := s.Method("/toolway.x.S/Do")
+	if m == nil || !m.Service.Mesh || len(m.Bindings) != 1 || m.Tool.Description == "" {
+		t.Fatalf("method %+v, want the mesh's own, with a route and a description", m)
+	}
+	if len(s.Tools()) != 0 || s.Tool("s_do") != nil || m.Tool.Name != "" {
+		t.Errorf("tools %v: the mesh's own API is no tool", toolNames(s))
 	}
 }

@@ -114,6 +114,8 @@ type Service struct {
 	Methods []*Method
 	// Infrastructure marks services that only the gRPC door serves: grpc.health.*, grpc.reflection.* and the like.
 	Infrastructure bool
+	// Mesh marks the mesh's own API, toolway.*: the gRPC and HTTP doors serve it like any other service, but its methods are not among Tools.
+	Mesh bool
 }
 
 // Method is one method of one service, with what every door needs to serve it.
