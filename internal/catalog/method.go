@@ -85,6 +85,7 @@ func analyseMethod(md protoreflect.MethodDescriptor, prefix string) *methodInfo 
 		m.find("option-contradiction", SeverityWarning, string(md.FullName()), "%s says that it is read-only and destructive; read-only is taken; take out one of the two options", md.FullName())
 	}
 	m.Policy = policyOf(md, opt)
+	m.checkOnce()
 	m.Timeout, m.MaxTimeout = duration(opt.GetTimeout()), duration(opt.GetMaxTimeout())
 	if m.MaxTimeout > 0 && m.Timeout > m.MaxTimeout {
 		m.find("option-contradiction", SeverityWarning, string(md.FullName()), "%s has a timeout of %v above its max_timeout of %v; the cap is taken; lower the timeout", md.FullName(), m.Timeout, m.MaxTimeout)
