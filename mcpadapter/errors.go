@@ -122,6 +122,8 @@ func (e *toolError) hint(code codes.Code, c *call.Call) string {
 		return "the call did not reach the backend, so nothing was done; " + or(own, "try again in a moment")
 	case h.ReadOnly || h.Idempotent:
 		return "it is not known whether the call took effect; this tool may be called again with the same arguments"
+	case own != "" && e.Reason == "OUTCOME_UNKNOWN":
+		return own // it names what to look the state up with
 	}
 	return "it is not known whether the call took effect; look up the state before calling again"
 }

@@ -100,8 +100,8 @@ func routers(t *testing.T) map[string]*backend.Router {
 		wg.Wait()
 	})
 	return map[string]*backend.Router{
-		"local":      backend.New(nil, map[string]*backend.Local{"b": local}),
-		"connection": backend.New(func(string) *dial.Conn { return conn }, nil),
+		"local":      backend.New(nil, map[string]*backend.Local{"b": local}, backend.Options{}),
+		"connection": backend.New(func(string) *dial.Conn { return conn }, nil, backend.Options{}),
 	}
 }
 
@@ -209,7 +209,7 @@ func TestNotSent(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	snap := snapshot(t)
-	for name, r := range map[string]*backend.Router{"down": backend.New(func(string) *dial.Conn { return conn }, nil), "none": backend.New(func(string) *dial.Conn { return nil }, nil)} {
+	for name, r := range map[string]*backend.Router{"down": backend.New(func(string) *dial.Conn { return conn }, nil, backend.Options{}), "none": backend.New(func(string) *dial.Conn { return nil }, nil, backend.Options{})} {
 		for _, m := range []string{"UnaryCall", "StreamingOutputCall", "FullDuplexCall"} {
 			cl := call.New(snap.Method("/grpc.testing.TestService/"+m), call.HTTP)
 			err := r.Handle(nil, call.NewStream(t.Context(), cl, call.One(call.NewFrame(nil, nil)), nil, nil))
@@ -268,7 +268,7 @@ func TestClosedConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	r := backend.New(func(string) *dial.Conn { return conn }, nil)
+	r := backend.New(func(string) *dial.Conn { return conn }, nil, backend.Options{})
 	for _, m := range []string{"UnaryCall", "FullDuplexCall"} {
 		cl := call.New(snapshot(t).Method("/grpc.testing.TestService/"+m), call.HTTP)
 		if err := r.Handle(nil, call.NewStream(t.Context(), cl, call.One(call.NewFrame(nil, nil)), nil, nil)); status.Code(err) != codes.Unavailable || cl.Sent {

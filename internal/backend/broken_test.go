@@ -81,7 +81,7 @@ func TestBrokenStream(t *testing.T) {
 				}
 				return nil
 			}, nil)
-			st := status.Convert(backend.New(func(string) *dial.Conn { return conn }, nil).Handle(nil, stream))
+			st := status.Convert(backend.New(func(string) *dial.Conn { return conn }, nil, backend.Options{}).Handle(nil, stream))
 			if st.Code() != codes.Unavailable || !slices.Contains(c.want, st.Message()) {
 				t.Fatalf("got %v %q, want UNAVAILABLE and one of %q", st.Code(), st.Message(), c.want)
 			}
@@ -92,8 +92,8 @@ func TestBrokenStream(t *testing.T) {
 				return
 			}
 			info, _ := st.Details()[0].(*errdetails.ErrorInfo)
-			if info.GetReason() != "BACKEND_UNAVAILABLE" || !strings.Contains(info.GetMetadata()["hint"], "while the call was under way") {
-				t.Errorf("detail %v, want BACKEND_UNAVAILABLE with the hint that the outcome is not known", info)
+			if info.GetReason() != "OUTCOME_UNKNOWN" || !strings.Contains(info.GetMetadata()["hint"], "whether it took effect is not known; look up the state") {
+				t.Errorf("detail %v, want OUTCOME_UNKNOWN with the hint to look up the state", info)
 			}
 		})
 	}

@@ -8,13 +8,9 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
-	"strings"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
@@ -22,70 +18,69 @@ import (
 	"github.com/toolway/toolway/internal/dial"
 )
 
+// Options are what a router can do besides forwarding. The zero value forwards.
+type Options struct {
+	// Attempts returns what guards each attempt at a method's backend, such as retries and a breaker; nil, or nil for a method: nothing, and
+	// calls go straight to the connection. It is asked when a method is first called in a snapshot.
+	Attempts func(m *catalog.Method) grpc.StreamClientInterceptor
+	// Credentials tells backends who calls, innermost of all. Nil: nobody does.
+	Credentials Credentials
+}
+
+// Credentials tell a backend on whose behalf the mesh calls it.
+type Credentials interface {
+	// Credential returns metadata, as key, value pairs, for one attempt of the call c at the backend that call.Target names. It is asked for each
+	// attempt, perhaps by several goroutines at once; c is to be read only. An error, a status, ends the attempt before anything is sent.
+	Credential(ctx context.Context, c *call.Call) ([]string, error)
+}
+
 // Router hands calls to backends. It is safe for concurrent use.
 type Router struct {
-	conns  func(backend string) *dial.Conn
-	locals map[string]*Local
+	conns   func(backend string) *dial.Conn
+	locals  map[string]*Local
+	options Options
+	targets addresses
 }
 
 // New returns a router that finds a backend's connection with conns, which returns nil for a backend it does not know and is called for
-// every call, so connections may change. locals are the backends that are compiled in, by name; they are asked first.
-func New(conns func(backend string) *dial.Conn, locals map[string]*Local) *Router {
-	return &Router{conns: conns, locals: locals}
+// every attempt, so connections may change. locals are the backends that are compiled in, by name; they are asked first, and have no attempts.
+func New(conns func(backend string) *dial.Conn, locals map[string]*Local, o Options) *Router {
+	return &Router{conns: conns, locals: locals, options: o}
 }
 
 // Handle is the chain's final grpc.StreamHandler. The backend gets the exact kind of call, the messages byte for byte, the deadline, and
-// as metadata what call.Forward holds and what interceptors have put into the context's outgoing metadata, nothing else. Header, trailer
-// and status come back as the backend sent them. It fails fast with UNAVAILABLE while the backend is down.
+// as metadata what call.Forward holds, what interceptors have put into the context's outgoing metadata, and credentials, nothing else.
+// Header, trailer and status come back as the backend sent them. It fails fast with UNAVAILABLE while the backend is down.
 func (r *Router) Handle(_ any, stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	c := call.FromContext(ctx)
-	name := c.Method.Backend.Name
-	if l := r.locals[name]; l != nil {
+	if l := r.locals[c.Method.Backend.Name]; l != nil {
 		return l.handle(c, stream)
 	}
-	var conn *dial.Conn
-	if r.conns != nil {
-		conn = r.conns(name)
+	guard := r.guard(c.Method)
+	if kind := c.Method.Kind(); kind != (catalog.Kind{}) {
+		return call.Bare(r.streaming(ctx, c, guard, stream))
 	}
-	if conn == nil {
-		return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q has no connection", name),
-			"backend", name, "hint", "the backend has just been added or removed; call again in a moment")
+	if guard == nil {
+		return call.Bare(r.unary(ctx, c, stream))
 	}
-	if err := conn.Ready(ctx); err != nil {
-		if ctx.Err() != nil {
-			return status.FromContextError(ctx.Err()).Err()
-		}
-		return unavailable(c, err.Error())
-	}
-	ctx = outgoing(ctx, c)
-	if kind := c.Method.Kind(); kind == (catalog.Kind{}) {
-		return unary(ctx, c, conn, stream)
-	}
-	return streaming(ctx, c, conn, stream)
+	return call.Bare(r.guarded(ctx, c, guard, stream))
 }
 
-// outgoing returns the context of the call to the backend.
-func outgoing(ctx context.Context, c *call.Call) context.Context {
-	if added, ok := metadata.FromOutgoingContext(ctx); ok {
-		return metadata.NewOutgoingContext(ctx, metadata.Join(c.Forward, added))
+type guardKey struct{ r *Router }
+
+// guard returns what guards the attempts of a method's calls, or nil.
+func (r *Router) guard(m *catalog.Method) grpc.StreamClientInterceptor {
+	if r.options.Attempts == nil {
+		return nil
 	}
-	return metadata.NewOutgoingContext(ctx, c.Forward)
+	ic, _ := m.Memo(guardKey{r}, func() any { return r.options.Attempts(m) }).(grpc.StreamClientInterceptor)
+	return ic
 }
 
-// attempt is one try at one backend: what comes and goes, in one allocation.
-type attempt struct {
-	request, reply  call.Frame
-	header, trailer metadata.MD
-	peer            peer.Peer
-	options         [4]grpc.CallOption
-}
-
-var forceCodec = grpc.ForceCodecV2(call.Codec{})
-
-// unary makes the call with ClientConn.Invoke, which needs no goroutine. The header arrives together with the reply.
-func unary(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.ServerStream) error {
-	a := new(attempt)
+// unary makes the one attempt of a call without guards.
+func (r *Router) unary(ctx context.Context, c *call.Call, stream grpc.ServerStream) error {
+	a := &invocation{r: r, ctx: ctx, c: c}
 	defer a.release()
 	if err := stream.RecvMsg(&a.request); err != nil {
 		return err
@@ -93,90 +88,69 @@ func unary(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.Serve
 	if err := malformed(&a.request); err != nil {
 		return err
 	}
-	a.options = [...]grpc.CallOption{forceCodec, grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer)}
-	c.Sent = true // until shown otherwise
-	err := conn.Invoke(ctx, c.Method.FullMethod, &a.request, &a.reply, a.options[:]...)
-	a.request.Release()
-	if a.peer.Addr == nil {
-		c.Sent = false // no stream was ever made
-		return failed(ctx, c, err)
-	}
-	if err != nil {
-		return a.end(ctx, c, stream, err)
-	}
-	if err := stream.SetHeader(call.Reply(a.header)); err != nil {
-		return err
-	}
-	stream.SetTrailer(call.Reply(a.trailer))
-	a.reply.Describe(c.Method.Desc.Output())
-	return stream.SendMsg(&a.reply)
+	a.run()
+	return a.pass(c, stream)
 }
 
-// end passes on header, trailer and status of a unary call that failed: trailers-only if it came so.
-func (a *attempt) end(ctx context.Context, c *call.Call, stream grpc.ServerStream, err error) error {
-	if a.header != nil {
-		if err := stream.SendHeader(call.Reply(a.header)); err != nil {
+// guarded makes a unary call whose attempts are guarded.
+func (r *Router) guarded(ctx context.Context, c *call.Call, guard grpc.StreamClientInterceptor, stream grpc.ServerStream) error {
+	var f call.Frame
+	defer f.Release()
+	if err := stream.RecvMsg(&f); err != nil {
+		return err
+	}
+	if err := malformed(&f); err != nil {
+		return err
+	}
+	out, err := guard(ctx, unaryDesc, r.owner(c), c.Method.FullMethod, r.attempt)
+	if err != nil {
+		return err
+	}
+	if err := out.SendMsg(&f); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	f.Release()
+	if err := out.RecvMsg(&f); err != nil {
+		return refuse(out, stream, err)
+	}
+	header, err := out.Header()
+	if err != nil {
+		return err
+	}
+	if err := stream.SetHeader(call.Reply(header)); err != nil {
+		return err
+	}
+	stream.SetTrailer(call.Reply(out.Trailer()))
+	f.Describe(c.Method.Desc.Output())
+	return stream.SendMsg(&f)
+}
+
+// owner returns the connection of the backend that owns the call's method, for interceptors that want to know the target; nil if there is none.
+func (r *Router) owner(c *call.Call) *grpc.ClientConn {
+	if r.conns == nil {
+		return nil
+	}
+	if conn := r.conns(c.Method.Backend.Name); conn != nil {
+		return conn.ClientConn
+	}
+	return nil
+}
+
+var unaryDesc = &grpc.StreamDesc{}
+
+// refuse passes on header and trailer of a unary call that failed: trailers-only if it came so.
+func refuse(out grpc.ClientStream, stream grpc.ServerStream, err error) error {
+	if header, headerErr := out.Header(); headerErr == nil && header != nil {
+		if err := stream.SendHeader(call.Reply(header)); err != nil {
 			return err
 		}
 	}
-	stream.SetTrailer(call.Reply(a.trailer))
-	if a.header == nil && len(a.trailer) == 0 {
-		return failed(ctx, c, err)
-	}
-	return broken(ctx, c, err, a.trailer)
-}
-
-func (a *attempt) release() {
-	a.request.Release()
-	a.reply.Release()
-}
-
-// failed returns the status of a call to which no backend has answered anything. A connection that is closed while it is used, because its
-// backend was taken out, is CANCELLED to grpc-go; but the caller has cancelled nothing.
-func failed(ctx context.Context, c *call.Call, err error) error {
-	if code := status.Code(err); ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled) {
-		return unavailable(c, status.Convert(err).Message())
-	}
-	return late(c, err)
-}
-
-// broken returns the status of a call whose backend has answered something. That the connection broke then is told as before the answer; a status
-// that the backend sent stays as it is. grpc-go gives no other sign of which it is than its own words, without trailer and details.
-func broken(ctx context.Context, c *call.Call, err error, trailer metadata.MD) error {
-	st := status.Convert(err)
-	if ctx.Err() == nil && len(trailer) == 0 && len(st.Proto().GetDetails()) == 0 && (st.Code() == codes.Unavailable || st.Code() == codes.Canceled) && dial.Lost(st.Message()) {
-		return unavailable(c, st.Message())
-	}
-	return late(c, err)
-}
-
-// late puts a deadline that has passed on the way, which grpc-go tells in terms of its transport, into words. A status that the backend sent
-// stays as it is.
-func late(c *call.Call, err error) error {
-	st := status.Convert(err)
-	if st.Code() != codes.DeadlineExceeded || st.Message() != context.DeadlineExceeded.Error() && !strings.Contains(st.Message(), "RST_STREAM") {
-		return err
-	}
-	name := c.Method.Backend.Name
-	return call.Error(codes.DeadlineExceeded, "DEADLINE_EXCEEDED", fmt.Sprintf("backend %q did not finish within the deadline, after %v", name, time.Since(c.Start).Round(time.Millisecond)),
-		"backend", name, "hint", "give the call more time, or ask for less; whether it took effect is not known")
-}
-
-func unavailable(c *call.Call, why string) error {
-	hint := dial.Explain(why)
-	switch {
-	case c.Sent:
-		hint = "the connection broke while the call was under way: whether it took effect is not known, so look before you repeat it"
-	case hint == "":
-		hint = "the backend is down or cannot be reached; call again when it is back"
-	}
-	name := c.Method.Backend.Name
-	return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q is unavailable: %s", name, dial.Cause(why)),
-		"backend", name, "hint", hint)
+	stream.SetTrailer(call.Reply(out.Trailer()))
+	return err
 }
 
 // streaming makes a call of any kind but unary.
-func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.ServerStream) error {
+func (r *Router) streaming(ctx context.Context, c *call.Call, guard grpc.StreamClientInterceptor, stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	desc := c.Method.StreamDesc()
@@ -190,17 +164,22 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 			return err
 		}
 	}
-	out, err := conn.NewStream(ctx, desc, c.Method.FullMethod, forceCodec)
-	if err != nil {
-		return failed(ctx, c, err)
+	var out grpc.ClientStream
+	var err error
+	if guard == nil {
+		out, err = r.attempt(ctx, desc, nil, c.Method.FullMethod)
+	} else {
+		out, err = guard(ctx, desc, r.owner(c), c.Method.FullMethod, r.attempt)
 	}
-	c.Sent = true
+	if err != nil {
+		return err
+	}
 	if !desc.ClientStreams {
 		if err := out.SendMsg(&first); err != nil && !errors.Is(err, io.EOF) { // half-closes too
 			return err
 		}
 		first.Release()
-		return replies(ctx, c, out, stream)
+		return replies(c, out, stream)
 	}
 
 	sent := make(chan sending, 1)
@@ -217,7 +196,7 @@ func streaming(ctx context.Context, c *call.Call, conn *dial.Conn, stream grpc.S
 		}()
 		s.err = requests(out, stream)
 	}()
-	err = replies(ctx, c, out, stream)
+	err = replies(c, out, stream)
 	var s sending
 	select {
 	case s = <-sent:
@@ -275,7 +254,7 @@ func malformed(f *call.Frame) error {
 }
 
 // replies passes on header, messages, trailer and status, each as soon as it is there, one message in hand.
-func replies(ctx context.Context, c *call.Call, out grpc.ClientStream, stream grpc.ServerStream) error {
+func replies(c *call.Call, out grpc.ClientStream, stream grpc.ServerStream) error {
 	header, err := out.Header()
 	if err == nil && header != nil {
 		if err := stream.SendHeader(call.Reply(header)); err != nil {
@@ -298,14 +277,10 @@ func replies(ctx context.Context, c *call.Call, out grpc.ClientStream, stream gr
 				continue
 			}
 		}
-		trailer := out.Trailer()
-		stream.SetTrailer(call.Reply(trailer))
+		stream.SetTrailer(call.Reply(out.Trailer()))
 		if err == nil || errors.Is(err, io.EOF) {
 			return nil
 		}
-		if header == nil && len(trailer) == 0 {
-			return failed(ctx, c, err)
-		}
-		return broken(ctx, c, err, trailer)
+		return err
 	}
 }

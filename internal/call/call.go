@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -66,8 +67,13 @@ type Call struct {
 	Asker Asker
 	// Replayed is true if the answer is that of an earlier call with the same idempotency key: doors say so to the caller.
 	Replayed bool
-	// Sent is true once the request has been handed to a backend's connection: from then on a failure does not prove that nothing happened.
+	// Sent is true once the request has been handed to a backend's connection and is not known to have been refused unprocessed: from then
+	// on a failure does not prove that nothing happened.
 	Sent bool
+
+	mu       sync.Mutex // guards Attempts while attempts run, which may be several at once
+	attempts [1]Attempt // room for Attempts
+	last     int
 
 	base  base
 	steps [12]Step // room for Steps, so that they cost no allocation
@@ -124,6 +130,8 @@ func (c *Call) Decide(name, verdict, detail string) {
 
 // Attempt is one try at a backend.
 type Attempt struct {
+	// Backend is the name of the backend.
+	Backend string
 	// Target is the address that was tried; "" if none was reached.
 	Target string
 	// Start and End are the times from the call's start.

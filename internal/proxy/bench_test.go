@@ -45,7 +45,7 @@ func bench(b *testing.B) map[string]testpb.TestServiceClient {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = conn.Close() })
-	router := backend.New(func(string) *dial.Conn { return conn }, nil)
+	router := backend.New(func(string) *dial.Conn { return conn }, nil, backend.Options{})
 	log := slog.New(slog.NewJSONHandler(io.Discard, nil))
 	p := proxy.New(proxy.Config{Catalog: static(b, "echo", testpb.File_grpc_testing_test_proto), Handler: interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{Logger: log})...)})
 	door := serve(p, func() { p.Stop(context.Background()) })

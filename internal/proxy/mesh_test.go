@@ -134,7 +134,7 @@ func newMesh(t testing.TB, o meshOptions) *mesh {
 		}
 		t.Cleanup(func() { _ = m.conn.Close() })
 	}
-	router := backend.New(func(string) *dial.Conn { return m.conn }, o.locals)
+	router := backend.New(func(string) *dial.Conn { return m.conn }, o.locals, backend.Options{})
 	if o.defaults.Logger == nil {
 		o.defaults.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -1,0 +1,116 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/dial"
+)
+
+// unprocessed are what grpc-go says of a stream that the server has refused before it looked at it (RFC 9113, sections 6.8 and 8.7), once its own
+// one more try has met the same. They count only where the backend has answered nothing: anyone can write such a text into a status.
+var unprocessed = [...]string{
+	"stream terminated by RST_STREAM with error code: REFUSED_STREAM",
+	"the stream is rejected because server is draining the connection",
+}
+
+// notSent is the failure of an attempt for which there was never a stream. A connection that is closed while it is used, because its backend was
+// taken out, is CANCELLED to grpc-go; but the caller has cancelled nothing.
+func notSent(ctx context.Context, c *call.Call, backend string, err error) *call.Failure {
+	if code := status.Code(err); ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled) {
+		err = unavailable(backend, status.Convert(err).Message())
+	} else if code == codes.DeadlineExceeded && ctx.Err() != nil {
+		err = call.Error(codes.DeadlineExceeded, "DEADLINE_EXCEEDED", fmt.Sprintf("backend %q could not be reached within the deadline, after %v", backend, since(c)),
+			"backend", backend, "hint", "nothing was sent to the backend; give the call more time")
+	}
+	return &call.Failure{Outcome: call.NotExecuted, Err: err}
+}
+
+// broken is the failure of an attempt that was under way. A status that the backend sent stays as it is. grpc-go gives no other sign of which it
+// is than its own words, without header, trailer and details.
+func broken(ctx context.Context, c *call.Call, backend string, err error, header, trailer metadata.MD) *call.Failure {
+	st := status.Convert(err)
+	silent := header == nil && len(trailer) == 0
+	switch {
+	case silent && isUnprocessed(st.Message()):
+		return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(backend, st.Message())}
+	case len(trailer) > 0 || len(st.Proto().GetDetails()) > 0:
+		return &call.Failure{Outcome: call.Answered, Err: err}
+	}
+	switch {
+	case st.Code() == codes.DeadlineExceeded && (ctx.Err() != nil || silent || local(st.Message())):
+		return &call.Failure{Outcome: call.Unknown, Err: unknown(c, backend, codes.DeadlineExceeded, fmt.Sprintf("backend %q did not finish within the deadline, after %v", backend, since(c)))}
+	case st.Code() == codes.Canceled && ctx.Err() != nil:
+		return &call.Failure{Outcome: call.Unknown, Err: err} // the caller, who has gone, or the mesh, which says so itself
+	case st.Code() == codes.Unavailable || st.Code() == codes.Canceled:
+		if silent || dial.Lost(st.Message()) {
+			return &call.Failure{Outcome: call.Unknown, Err: unknown(c, backend, codes.Unavailable, fmt.Sprintf("backend %q is unavailable: %s", backend, dial.Cause(st.Message())))}
+		}
+	case strings.HasPrefix(st.Message(), rstStream):
+		return &call.Failure{Outcome: call.Unknown, Err: unknown(c, backend, st.Code(), fmt.Sprintf("backend %q broke the call off: %s", backend, dial.Cause(st.Message())))}
+	}
+	return &call.Failure{Outcome: call.Answered, Err: err}
+}
+
+const rstStream = "stream terminated by RST_STREAM"
+
+func isUnprocessed(text string) bool {
+	for _, u := range unprocessed {
+		if text == u {
+			return true
+		}
+	}
+	return false
+}
+
+// local says whether the text of a DEADLINE_EXCEEDED is grpc-go's own.
+func local(text string) bool {
+	return text == context.DeadlineExceeded.Error() || strings.Contains(text, "RST_STREAM")
+}
+
+func since(c *call.Call) time.Duration { return time.Since(c.Start).Round(time.Millisecond) }
+
+// unavailable is the status of a call that the backend has not taken.
+func unavailable(backend, why string) error {
+	hint := dial.Explain(why)
+	if hint == "" {
+		hint = "the backend is down or cannot be reached; nothing was done, so call again when it is back"
+	}
+	return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q is unavailable: %s", backend, dial.Cause(why)),
+		"backend", backend, "hint", hint)
+}
+
+// unknown is the status of a call that may or may not have been executed.
+func unknown(c *call.Call, backend string, code codes.Code, text string) error {
+	return call.Error(code, "OUTCOME_UNKNOWN", text, "backend", backend, "hint", "the call was under way, so whether it took effect is not known; "+lookup(c))
+}
+
+// lookup says how the caller finds out about a call whose outcome is unknown.
+func lookup(c *call.Call) string {
+	switch {
+	case c.Keyed():
+		return "call again with the same idempotency key: it is not executed twice"
+	case c.Method.Policy.Retry:
+		return "this method may be called again with the same request"
+	}
+	var readers []string
+	for _, m := range c.Method.Service.Methods {
+		if m != c.Method && m.Tool.Hints.ReadOnly && !m.Desc.IsStreamingClient() {
+			readers = append(readers, string(m.Desc.Name()))
+		}
+		if len(readers) == 3 {
+			break
+		}
+	}
+	if len(readers) == 0 {
+		return "look up the state before you repeat it"
+	}
+	return "look up the state, with " + strings.Join(readers, " or ") + ", before you repeat it"
+}
