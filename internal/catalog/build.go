@@ -44,7 +44,8 @@ type builder struct {
 func build(inputs []input) *Snapshot {
 	b := builder{
 		Snapshot: &Snapshot{
-			byMethod: map[string]*Method{}, byTool: map[string]*Method{}, byService: map[string]*Service{}, superseded: make(chan struct{}),
+			byMethod: map[string]*Method{}, byTool: map[string]*Method{}, byService: map[string]*Service{},
+			byShape: map[string]*Resource{}, byPrompt: map[string]*Prompt{}, superseded: make(chan struct{}),
 		},
 		routes: map[string]*Method{}, hash: &strings.Builder{},
 	}
@@ -53,6 +54,8 @@ func build(inputs []input) *Snapshot {
 		order = append(order, b.backend(in)...)
 	}
 	b.nameTools(order)
+	b.linkParents()
+	slices.SortFunc(b.resources, func(x, y *Resource) int { return cmp.Compare(x.URI, y.URI) })
 	slices.SortFunc(b.methods, func(x, y *Method) int { return cmp.Compare(x.FullMethod, y.FullMethod) })
 	slices.SortFunc(b.services, func(x, y *Service) int { return cmp.Compare(x.Desc.FullName(), y.Desc.FullName()) })
 	slices.SortFunc(b.tools, func(x, y *Method) int { return cmp.Compare(x.Tool.Name, y.Tool.Name) })
@@ -142,6 +145,9 @@ func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {
 		}
 	}
 	slices.SortFunc(s.Methods, func(x, y *Method) int { return cmp.Compare(x.FullMethod, y.FullMethod) })
+	b.report(be, si.findings)
+	b.ownResources(s, si.resources)
+	b.ownPrompts(s, si.prompts)
 	return s.Methods
 }
 

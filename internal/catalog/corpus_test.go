@@ -34,7 +34,7 @@ var wantFigures = map[string]figures{
 	"go-protobuf-testprotos.binpb":        {3, 4, 4, 0, ""},
 	"googleapis-aiplatform-v1.binpb":      {35, 350, 350, 374, ""},
 	"googleapis-conversational.binpb":     {61, 414, 414, 571, ""},
-	"googleapis-core.binpb":               {65, 610, 610, 837, "route-clash"},
+	"googleapis-core.binpb":               {65, 610, 610, 837, "resource-invalid route-clash"},
 	"grpc-core.binpb":                     {16, 37, 37, 0, ""},
 	"grpc-gateway-examples.binpb":         {27, 118, 118, 135, "route-clash"},
 	"jaeger-truncated.binpb":              {1, 1, 1, 1, "set-truncated"},

@@ -61,8 +61,11 @@ func sentence(md protoreflect.MethodDescriptor) string {
 }
 
 // clean takes control, invisible and direction-changing characters out of text that a backend wrote, and trims it.
-func clean(s string, lines bool) string {
-	s = strings.Map(func(r rune) rune {
+func clean(s string, lines bool) string { return strings.TrimSpace(visible(s, lines)) }
+
+// visible is clean without the trimming.
+func visible(s string, lines bool) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' && lines:
 			return r
@@ -73,7 +76,6 @@ func clean(s string, lines bool) string {
 		}
 		return r
 	}, s)
-	return strings.TrimSpace(s)
 }
 
 // cut bounds s to limit characters, at a word's end where one is near, and marks the cut.

@@ -306,4 +306,15 @@ func use(t *testing.T, s *catalog.Snapshot) {
 			t.Errorf("tool %q is not found", m.Tool.Name)
 		}
 	}
+	for _, r := range s.Resources() {
+		values := slices.Repeat([]string{"~/ä"}, len(r.Vars()))
+		if _, err := r.Request(values); err == nil {
+			s.Resource(r.Expand(values))
+		}
+	}
+	for _, p := range s.Prompts() {
+		for _, m := range p.Messages {
+			m.Text.With(nil)
+		}
+	}
 }

@@ -23,8 +23,11 @@ type analysis struct {
 }
 
 type serviceInfo struct {
-	desc    protoreflect.ServiceDescriptor
-	methods []*methodInfo
+	desc      protoreflect.ServiceDescriptor
+	methods   []*methodInfo
+	resources []*resourceInfo
+	prompts   []*promptInfo
+	findings  []Finding // of the prompts
 }
 
 // methodInfo is a method before ownership is settled. It outlives snapshots, so that schemas and hashes are made once per contract.
@@ -47,12 +50,17 @@ type methodInfo struct {
 func analyse(c *contract, prefix string) *analysis {
 	a := &analysis{contract: c, prefix: prefix}
 	sets := fieldSets(c.files)
+	defined := definedTypes(c.files)
 	for _, sd := range c.services {
 		s := &serviceInfo{desc: sd}
 		for i := range sd.Methods().Len() {
 			m := analyseMethod(sd.Methods().Get(i), prefix)
 			m.marked = [2]*FieldSet{sets[m.Desc.Input().FullName()], sets[m.Desc.Output().FullName()]}
 			s.methods = append(s.methods, m)
+		}
+		if !isInfrastructure(string(sd.FullName())) {
+			s.resources = deriveResources(s, prefix, defined)
+			s.prompts, s.findings = derivePrompts(sd, prefix, c.files)
 		}
 		a.services = append(a.services, s)
 	}

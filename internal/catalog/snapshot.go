@@ -20,7 +20,12 @@ type Snapshot struct {
 	services   []*Service
 	methods    []*Method
 	tools      []*Method
+	resources  []*Resource
+	prompts    []*Prompt
 	findings   []Finding
+	owned      []*Resource // in the order of ownership, withdrawn ones included
+	byShape    map[string]*Resource
+	byPrompt   map[string]*Prompt
 	byMethod   map[string]*Method
 	byTool     map[string]*Method
 	byService  map[string]*Service
