@@ -61,10 +61,10 @@ func sentence(md protoreflect.MethodDescriptor) string {
 }
 
 // clean takes control, invisible and direction-changing characters out of text that a backend wrote, and trims it.
-func clean(s string, lines bool) string { return strings.TrimSpace(visible(s, lines)) }
+func clean(s string, lines bool) string { return strings.TrimSpace(plain(s, lines)) }
 
-// visible is clean without the trimming.
-func visible(s string, lines bool) string {
+// plain is clean without the trimming.
+func plain(s string, lines bool) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' && lines:

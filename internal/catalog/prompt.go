@@ -187,7 +187,7 @@ func parseText(s string, lines bool, arguments map[string]bool) (PromptText, err
 	var out PromptText
 	var text strings.Builder
 	flush := func() {
-		if t := visible(text.String(), lines); t != "" {
+		if t := plain(text.String(), lines); t != "" {
 			out = append(out, PromptPiece{Text: t})
 		}
 		text.Reset()
