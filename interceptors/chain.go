@@ -26,7 +26,7 @@ func Every(name string, ic grpc.StreamServerInterceptor) Policy {
 	return Policy{Name: name, For: func(*catalog.Method) grpc.StreamServerInterceptor { return ic }}
 }
 
-// Default returns the policies that calls pass, outermost first, in DESIGN.md's order: recover, observe, deadline, errors. What the options
+// Default returns the policies that calls pass, outermost first, in DESIGN.md's order: recover, observe, deadline, errors, validate. What the options
 // leave out is not in it.
 func Default(o Options) []Policy {
 	o = o.withDefaults()
@@ -37,7 +37,9 @@ func Default(o Options) []Policy {
 		// audit
 		Deadline(o),
 		Errors(o),
-		// authenticate, authorise, rules, shed, rate limit, bulkhead, validate, idempotency, approval, cache, stale, redact
+		// authenticate, authorise, rules, shed, rate limit, bulkhead
+		Validate(o),
+		// idempotency, approval, cache, stale, redact
 	}
 }
 

@@ -2,6 +2,7 @@ package interceptors_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,8 @@ func TestThirdPartyInterceptors(t *testing.T) {
 		}
 		lines = append(lines, msg)
 	})
-	chain := append(interceptors.Default(interceptors.Options{Logger: discard()}),
+	own := slices.DeleteFunc(interceptors.Default(interceptors.Options{Logger: discard()}), func(p interceptors.Policy) bool { return p.Name == "validate" })
+	chain := append(own,
 		interceptors.Every("logging", logging.StreamServerInterceptor(logger, logging.WithLogOnEvents(logging.StartCall, logging.FinishCall, logging.PayloadReceived))),
 		interceptors.Every("recovery", recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(func(any) error { return status.Error(codes.DataLoss, "recovered") }))),
 		interceptors.Every("validate", validateinterceptor.StreamServerInterceptor(validator)))

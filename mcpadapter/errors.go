@@ -102,6 +102,9 @@ func describe(st *status.Status, c *call.Call) *toolError {
 	for _, d := range st.Proto().GetDetails() {
 		e.add(d, c.Method)
 	}
+	for i := range e.FieldViolations {
+		e.FieldViolations[i].Field = jsonPath(c.Method.Desc.Input(), e.FieldViolations[i].Field)
+	}
 	e.Hint = e.hint(st.Code(), c)
 	if len(e.FieldViolations) > 0 && st.Code() == codes.InvalidArgument {
 		e.Hint = "mend the fields named and call again"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -22,6 +23,20 @@ type contract struct {
 	services []serviceDescriptor // sorted by full name
 	findings []Finding           // of the loader, without Backend
 	hash     string
+	memo     sync.Map
+}
+
+// Memo returns what derive returned when it was first asked for by this key: what a layer above makes of a backend's contract once, as long
+// as the contract stays the same. It is as Method.Memo is.
+func (b *Backend) Memo(key any, derive func() any) any {
+	if b.contract == nil {
+		return derive()
+	}
+	if v, ok := b.contract.memo.Load(key); ok {
+		return v
+	}
+	v, _ := b.contract.memo.LoadOrStore(key, derive())
+	return v
 }
 
 // noCodecs are those of a backend whose contract is not known yet.
