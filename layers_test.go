@@ -27,6 +27,7 @@ var layers = map[string]int{
 	"internal/identity":        2,
 	"internal/catalog":         3,
 	"internal/call":            4,
+	"internal/search":          4,
 	"internal/verify":          4,
 	"interceptors":             5,
 	"internal/backend":         5,
@@ -44,6 +45,7 @@ var only = map[string]string{
 	"github.com/modelcontextprotocol/go-sdk": "mcpadapter",
 	"github.com/spf13/cobra":                 "cmd/toolway",
 	"go.yaml.in/yaml":                        "internal/mesh",
+	"github.com/blevesearch/bleve":           "internal/search",
 }
 
 // forbidden imports, with the remedy.

@@ -21,11 +21,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/gateway"
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/dial"
+	"github.com/toolway/toolway/internal/meshapi"
 	"github.com/toolway/toolway/internal/proxy"
 	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/internal/transcode"
@@ -86,6 +88,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		healthpb.File_grpc_health_v1_health_proto,
 		reflectionpb.File_grpc_reflection_v1_reflection_proto,
 		reflectionalphapb.File_grpc_reflection_v1alpha_reflection_proto,
+		toolwayv1.File_toolway_v1_catalog_proto,
 	)}}}
 	for _, b := range c.Backends {
 		sources, err := m.sources(b)
@@ -101,6 +104,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	m.health = proxy.RegisterHealth(local, m.catalog)
 	proxy.RegisterReflection(local, m.catalog)
 	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{})
+	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot})
 	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
 		Logger:           o.Logger,
 		Tracer:           m.telemetry.tracerProvider(),
