@@ -26,8 +26,8 @@ func Every(name string, ic grpc.StreamServerInterceptor) Policy {
 	return Policy{Name: name, For: func(*catalog.Method) grpc.StreamServerInterceptor { return ic }}
 }
 
-// Default returns the policies that calls pass, outermost first, in DESIGN.md's order: recover, observe, deadline, errors, validate. What the options
-// leave out is not in it.
+// Default returns the policies that calls pass, outermost first, in DESIGN.md's order: recover, observe, deadline, errors, validate, redact.
+// What the options leave out is not in it.
 func Default(o Options) []Policy {
 	o = o.withDefaults()
 	return []Policy{
@@ -39,7 +39,8 @@ func Default(o Options) []Policy {
 		Errors(o),
 		// authenticate, authorise, rules, shed, rate limit, bulkhead
 		Validate(o),
-		// idempotency, approval, cache, stale, redact
+		// idempotency, approval, cache, stale
+		Redact(o),
 	}
 }
 

@@ -10,19 +10,21 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/toolschema"
 )
 
 // maxReproduce bounds the request in a log line.
 const maxReproduce = 4 << 10
 
 // reproduce returns a grpcurl line that makes the call again. A single request that is not large is in it, without the fields that the
-// contract marks debug_redact or whose names, or map keys, say that they hold a secret; otherwise "…" stands for it. Metadata is not in it.
+// contract or the operator calls sensitive or whose names, or map keys, say that they hold a secret; otherwise "…" stands for it. Metadata is not in it.
 func reproduce(c *call.Call, address string) string {
 	data := "…"
 	if f := c.Received(); f != nil && f.Len() <= maxReproduce {
 		if m, err := f.Message(); err == nil {
 			m = proto.Clone(m)
-			redact(m.ProtoReflect())
+			redact(m.ProtoReflect(), c.Method.Sensitive(toolschema.Input))
 			if b, err := (protojson.MarshalOptions{AllowPartial: true}).Marshal(m); err == nil && len(b) <= maxReproduce {
 				data = string(b)
 			}
@@ -42,8 +44,9 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// redact clears secret fields, wherever they are nested. What it does not know, unknown fields and Any values, goes too.
-func redact(m protoreflect.Message) {
+// redact clears the fields that set marks sensitive and those whose names say so, wherever they are nested. What it does not know, unknown
+// fields and Any values, goes too.
+func redact(m protoreflect.Message, set *catalog.FieldSet) {
 	m.SetUnknown(nil)
 	if m.Descriptor().FullName() == "google.protobuf.Any" {
 		m.Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -53,34 +56,39 @@ func redact(m protoreflect.Message) {
 		return
 	}
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		mark := set.Mark(fd.Number())
+		var within *catalog.FieldSet
+		if mark != nil {
+			within = mark.Within
+		}
 		switch {
-		case secret(fd):
+		case mark != nil && mark.Sensitive, secret(fd):
 			m.Clear(fd)
 			if fd.Kind() == protoreflect.StringKind && fd.Cardinality() != protoreflect.Repeated {
 				m.Set(fd, protoreflect.ValueOfString("REDACTED"))
 			}
 		case fd.IsMap():
-			redactMap(fd, v.Map())
+			redactMap(fd, v.Map(), within)
 		case fd.IsList() && fd.Message() != nil:
 			for i := range v.List().Len() {
-				redact(v.List().Get(i).Message())
+				redact(v.List().Get(i).Message(), within)
 			}
 		case fd.Message() != nil:
-			redact(v.Message())
+			redact(v.Message(), within)
 		}
 		return true
 	})
 }
 
 // redactMap drops the entries whose keys say that they hold a secret, a Struct's among them, and looks into the others.
-func redactMap(fd protoreflect.FieldDescriptor, m protoreflect.Map) {
+func redactMap(fd protoreflect.FieldDescriptor, m protoreflect.Map, within *catalog.FieldSet) {
 	var drop []protoreflect.MapKey
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 		switch {
 		case secretName(k.String()):
 			drop = append(drop, k)
 		case fd.MapValue().Message() != nil:
-			redact(v.Message())
+			redact(v.Message(), within)
 		}
 		return true
 	})

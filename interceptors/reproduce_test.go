@@ -33,7 +33,7 @@ func TestRedact(t *testing.T) {
 	if err := protojson.Unmarshal([]byte(request), m); err != nil {
 		t.Fatal(err)
 	}
-	redact(m)
+	redact(m, nil)
 	got, err := protojson.Marshal(m)
 	if err != nil {
 		t.Fatal(err)

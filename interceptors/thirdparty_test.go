@@ -60,10 +60,10 @@ func TestThirdPartyInterceptors(t *testing.T) {
 		lines = append(lines, msg)
 	})
 	own := slices.DeleteFunc(interceptors.Default(interceptors.Options{Logger: discard()}), func(p interceptors.Policy) bool { return p.Name == "validate" })
-	chain := append(own,
+	chain := slices.Concat(own, []interceptors.Policy{
 		interceptors.Every("logging", logging.StreamServerInterceptor(logger, logging.WithLogOnEvents(logging.StartCall, logging.FinishCall, logging.PayloadReceived))),
 		interceptors.Every("recovery", recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(func(any) error { return status.Error(codes.DataLoss, "recovered") }))),
-		interceptors.Every("validate", validateinterceptor.StreamServerInterceptor(validator)))
+		interceptors.Every("validate", validateinterceptor.StreamServerInterceptor(validator))})
 	named := func(name string) []byte {
 		m := dynamicpb.NewMessage(snap.Method("/v.S/Do").Desc.Input())
 		m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(name))
