@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/call"
 )
 
@@ -27,6 +28,7 @@ func BenchmarkChain(b *testing.B) {
 	for name, chain := range map[string][]interceptors.Policy{
 		"bare":    nil,
 		"default": interceptors.Default(interceptors.Options{Logger: discard()}),
+		"audit":   interceptors.Default(interceptors.Options{Logger: discard(), Audit: interceptors.AuditOptions{Sink: audit.NewRing(1000)}}),
 		"metrics": interceptors.Default(interceptors.Options{Logger: discard(), Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))}),
 	} {
 		b.Run(name, func(b *testing.B) {

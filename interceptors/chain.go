@@ -34,7 +34,7 @@ func Default(o Options) []Policy {
 		Recover(o),
 		// in-flight cap
 		Observe(o),
-		// audit
+		Audit(o),
 		Deadline(o),
 		Errors(o),
 		// authenticate, authorise, rules, shed, rate limit, bulkhead

@@ -23,6 +23,7 @@ func Deadline(o Options) Policy {
 		if !ok {
 			return handler(srv, stream)
 		}
+		c.Deadline = deadline
 		if !time.Now().Before(deadline) {
 			return call.Error(codes.DeadlineExceeded, "DEADLINE_SPENT", "the deadline leaves no time for the backend, which was not called",
 				"hint", "give the call more time")

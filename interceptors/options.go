@@ -27,6 +27,9 @@ type Options struct {
 	// negative means none.
 	Reserve time.Duration
 
+	// Audit says where records of calls go. The zero value: nowhere.
+	Audit AuditOptions
+
 	// Address is where the gRPC door can be reached, for the grpcurl lines in the log. Default "127.0.0.1:7070".
 	Address string
 }

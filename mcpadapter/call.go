@@ -118,7 +118,7 @@ type keeper struct {
 }
 
 // errFull ends a stream of which enough has been kept.
-var errFull = status.Error(codes.Canceled, "the result is full")
+var errFull = call.Error(codes.Canceled, call.ResultFull, "the result is full")
 
 // keep is given each reply.
 func (k *keeper) keep(f *call.Frame) error {

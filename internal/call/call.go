@@ -67,6 +67,10 @@ type Call struct {
 	Asker Asker
 	// Replayed is true if the answer is that of an earlier call with the same idempotency key: doors say so to the caller.
 	Replayed bool
+	// ResultURI is where the result is kept, if it was too large to be returned; "" if it was returned.
+	ResultURI string
+	// Deadline is when the call has to be over, as its caller and the method's limits say; zero if there is no deadline. Set by deadline.
+	Deadline time.Time
 	// Sent is true once the request has been handed to a backend's connection and is not known to have been refused unprocessed: from then
 	// on a failure does not prove that nothing happened.
 	Sent bool

@@ -9,6 +9,9 @@ import (
 // Domain is the google.rpc.ErrorInfo domain of errors whose origin is the mesh, not a backend.
 const Domain = "toolway"
 
+// ResultFull is the reason of a status by which a door ends a stream of which it has enough: the caller gets what was kept as a result.
+const ResultFull = "RESULT_FULL"
+
 // Error returns the status of an error that the mesh itself found: with a google.rpc.ErrorInfo of the reason, in capitals as
 // BACKEND_UNAVAILABLE, and its metadata as key, value pairs. The pair "hint" says what the caller can do.
 func Error(code codes.Code, reason, message string, pairs ...string) error {

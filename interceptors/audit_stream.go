@@ -1,0 +1,269 @@
+package interceptors
+
+import (
+	"crypto/sha256"
+	"hash"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/toolschema"
+	"github.com/toolway/toolway/internal/transcode"
+)
+
+// methodFacts is what a method's calls need to be recorded, made once.
+type methodFacts struct {
+	request   *transcode.Message
+	scrub     *scrub
+	kind      catalog.Kind
+	operation bool // it answers with a google.longrunning.Operation
+}
+
+func auditFacts(m *catalog.Method) *methodFacts {
+	return &methodFacts{request: m.Request(), scrub: newScrub(m.Desc.Input(), m.Sensitive(toolschema.Input)), kind: m.Kind(),
+		operation: m.Desc.Output().FullName() == "google.longrunning.Operation"}
+}
+
+// audited is the stream of a call that is recorded: it hashes what passes. RecvMsg and SendMsg may run on two goroutines; they share no
+// field.
+type audited struct {
+	grpc.ServerStream
+	facts        *methodFacts
+	maxArguments int
+
+	// Of the requests.
+	requests      int64
+	requestHash   hash.Hash // of a stream
+	argumentsSum  [sha256.Size]byte
+	argumentsRead bool // argumentsSum is set
+	arguments     string
+	cut           bool
+
+	// Of the replies.
+	results     int64
+	resultBytes int64
+	resultSum   [sha256.Size]byte
+	resultHash  hash.Hash // of a stream, or of a reply in several buffers
+	sideEffect  string
+}
+
+// sideEffectHeader is how a backend names what a call has set off.
+const sideEffectHeader = "side-effect-id"
+
+// SetHeader looks for the id of a side effect.
+func (s *audited) SetHeader(md metadata.MD) error {
+	s.noteHeader(md)
+	return s.ServerStream.SetHeader(md)
+}
+
+// SendHeader looks for the id of a side effect.
+func (s *audited) SendHeader(md metadata.MD) error {
+	s.noteHeader(md)
+	return s.ServerStream.SendHeader(md)
+}
+
+func (s *audited) noteHeader(md metadata.MD) {
+	if vs := md[sideEffectHeader]; len(vs) > 0 {
+		s.sideEffect = vs[0]
+	}
+}
+
+// RecvMsg hashes the messages of a request stream. A single request is looked at when the call is over, unless nobody keeps it until then.
+func (s *audited) RecvMsg(m any) error {
+	f, isFrame := m.(*call.Frame)
+	if !s.facts.kind.Client {
+		if !isFrame { // what is decoded straight into a message is kept nowhere but behind a peek, whose error RecvMsg tells too
+			_, _ = call.Request(s.ServerStream)
+		}
+		err := s.ServerStream.RecvMsg(m)
+		if err == nil {
+			s.requests = 1
+			if isFrame && call.FromContext(s.Context()).Received() == nil {
+				s.capture(f)
+			}
+		}
+		return err
+	}
+	if !isFrame {
+		return s.recvMessage(m)
+	}
+	err := s.ServerStream.RecvMsg(f)
+	if err == nil {
+		s.stream(f)
+	}
+	return err
+}
+
+// recvMessage receives a message of a request stream that is decoded by whoever asks.
+func (s *audited) recvMessage(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return s.ServerStream.RecvMsg(m)
+	}
+	var f call.Frame
+	if err := s.ServerStream.RecvMsg(&f); err != nil {
+		return err
+	}
+	defer f.Release()
+	s.stream(&f)
+	if err := proto.Unmarshal(f.Bytes(), msg); err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	return nil
+}
+
+var canonicals = sync.Pool{New: func() any { return new([]byte) }}
+
+const pooledCanonical = 64 << 10
+
+// withCanonical gives use the canonical form of f; the bytes as they are, if they are malformed.
+func (s *audited) withCanonical(f *call.Frame, use func(wire []byte, ok bool)) {
+	b := canonicals.Get().(*[]byte)
+	defer canonicals.Put(b)
+	wire, err := s.facts.request.AppendCanonical((*b)[:0], f.Bytes())
+	if err != nil {
+		use(f.Bytes(), false)
+		return
+	}
+	use(wire, true)
+	if cap(wire) <= pooledCanonical {
+		*b = wire[:0]
+	}
+}
+
+// capture notes the only request.
+func (s *audited) capture(f *call.Frame) {
+	s.withCanonical(f, func(wire []byte, ok bool) {
+		s.argumentsSum, s.argumentsRead = sha256.Sum256(wire), true
+		s.show(wire, ok)
+	})
+}
+
+// stream notes one message of a request stream.
+func (s *audited) stream(f *call.Frame) {
+	if s.requestHash == nil {
+		s.requestHash = sha256.New()
+	}
+	s.withCanonical(f, func(wire []byte, ok bool) {
+		delimited(s.requestHash, wire)
+		if s.requests == 0 {
+			s.show(wire, ok)
+		}
+	})
+	s.requests++
+}
+
+// maxShown is the largest request that is shown at all: to scrub a larger one costs more than a few of its fields are worth.
+const maxShown = 64 << 10
+
+// show keeps the canonical request as JSON without its secrets.
+func (s *audited) show(wire []byte, ok bool) {
+	if s.maxArguments < 0 {
+		return
+	}
+	if !ok || len(wire) > maxShown {
+		s.cut = true
+		return
+	}
+	if s.facts.scrub != nil {
+		clean, ok := s.facts.scrub.append(nil, wire, 0)
+		if !ok {
+			s.cut = true
+			return
+		}
+		wire = clean
+	}
+	var cut transcode.Cut
+	json, err := s.facts.request.AppendJSON(nil, wire, transcode.WriteOptions{OpaqueAny: true, MaxBytes: s.maxArguments, Cut: &cut})
+	if err != nil || len(json) > s.maxArguments+len(wire) {
+		s.cut = true
+		return
+	}
+	s.arguments, s.cut = string(json), len(cut.Places) > 0
+}
+
+// delimited hashes a message after its length as a varint.
+func delimited(h hash.Hash, wire []byte) {
+	var n [10]byte
+	h.Write(protowire.AppendVarint(n[:0], uint64(len(wire))))
+	h.Write(wire)
+}
+
+// SendMsg hashes what was sent.
+func (s *audited) SendMsg(m any) error {
+	f, ok := m.(*call.Frame)
+	if !ok {
+		msg, ok := m.(proto.Message)
+		if !ok {
+			return s.ServerStream.SendMsg(m)
+		}
+		wire, err := proto.Marshal(msg)
+		if err != nil {
+			return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+		}
+		f = call.NewFrame(nil, wire)
+	}
+	if err := s.ServerStream.SendMsg(f); err != nil {
+		return err
+	}
+	s.sent(f)
+	return nil
+}
+
+func (s *audited) sent(f *call.Frame) {
+	s.results++
+	size := f.Len()
+	s.resultBytes += int64(size)
+	parts := f.Buffers()
+	if s.facts.operation && s.sideEffect == "" {
+		s.sideEffect = operationName(f.Bytes())
+		parts = f.Buffers()
+	}
+	switch {
+	case s.facts.kind.Server:
+		if s.resultHash == nil {
+			s.resultHash = sha256.New()
+		}
+		var n [10]byte
+		s.resultHash.Write(protowire.AppendVarint(n[:0], uint64(size)))
+	case len(parts) == 1:
+		s.resultSum = sha256.Sum256(parts[0].ReadOnlyData())
+		return
+	default:
+		s.resultHash = sha256.New()
+	}
+	for _, p := range parts {
+		s.resultHash.Write(p.ReadOnlyData())
+	}
+}
+
+// operationName is the name of a google.longrunning.Operation, its field 1.
+func operationName(wire []byte) string {
+	name := ""
+	for len(wire) > 0 {
+		number, typ, n := protowire.ConsumeTag(wire)
+		if n < 0 {
+			return ""
+		}
+		if number == 1 && typ == protowire.BytesType {
+			v, m := protowire.ConsumeBytes(wire[n:])
+			if m < 0 {
+				return ""
+			}
+			name = string(v)
+		}
+		m := protowire.ConsumeFieldValue(number, typ, wire[n:])
+		if m < 0 {
+			return ""
+		}
+		wire = wire[n+m:]
+	}
+	return name
+}
