@@ -23,6 +23,7 @@ var layers = map[string]int{
 	"internal/store":           1,
 	"internal/object":          1,
 	"interceptors/backendauth": 1,
+	"internal/audit":           2,
 	"internal/dial":            2,
 	"internal/identity":        2,
 	"internal/catalog":         3,

@@ -91,7 +91,7 @@ func (s *audited) fill(r *toolwayv1.AuditRecord, c *call.Call) {
 	case s.argumentsRead:
 		r.ArgumentsHash = hexadecimals(s.argumentsSum[:])
 	}
-	r.Arguments, r.ArgumentsCut, r.Requests = s.arguments, s.cut, s.requests
+	r.Arguments, r.ArgumentsCut, r.Requests = s.arguments, s.cut.More > 0 || len(s.cut.Places) > 0, s.requests
 	switch {
 	case s.resultHash != nil:
 		r.ResultHash = hexadecimals(s.resultHash.Sum(nil))

@@ -44,7 +44,7 @@ type audited struct {
 	argumentsSum  [sha256.Size]byte
 	argumentsRead bool // argumentsSum is set
 	arguments     string
-	cut           bool
+	cut           transcode.Cut
 
 	// Of the replies.
 	results     int64
@@ -119,31 +119,36 @@ func (s *audited) recvMessage(m any) error {
 	return nil
 }
 
-var canonicals = sync.Pool{New: func() any { return new([]byte) }}
+// scratch holds the buffers that a request passes through.
+type scratch struct{ canonical, clean, json []byte }
 
-const pooledCanonical = 64 << 10
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// withCanonical gives use the canonical form of f; the bytes as they are, if they are malformed.
-func (s *audited) withCanonical(f *call.Frame, use func(wire []byte, ok bool)) {
-	b := canonicals.Get().(*[]byte)
-	defer canonicals.Put(b)
-	wire, err := s.facts.request.AppendCanonical((*b)[:0], f.Bytes())
+const pooledScratch = 64 << 10
+
+func (b *scratch) release() {
+	if cap(b.canonical) <= pooledScratch && cap(b.clean) <= pooledScratch && cap(b.json) <= pooledScratch {
+		scratches.Put(b)
+	}
+}
+
+// canonicalOf returns the canonical form of f; the bytes as they are, if they are malformed.
+func (s *audited) canonicalOf(f *call.Frame, b *scratch) (wire []byte, ok bool) {
+	wire, err := s.facts.request.AppendCanonical(b.canonical[:0], f.Bytes())
 	if err != nil {
-		use(f.Bytes(), false)
-		return
+		return f.Bytes(), false
 	}
-	use(wire, true)
-	if cap(wire) <= pooledCanonical {
-		*b = wire[:0]
-	}
+	b.canonical = wire[:0]
+	return wire, true
 }
 
 // capture notes the only request.
 func (s *audited) capture(f *call.Frame) {
-	s.withCanonical(f, func(wire []byte, ok bool) {
-		s.argumentsSum, s.argumentsRead = sha256.Sum256(wire), true
-		s.show(wire, ok)
-	})
+	b := scratches.Get().(*scratch)
+	defer b.release()
+	wire, ok := s.canonicalOf(f, b)
+	s.argumentsSum, s.argumentsRead = sha256.Sum256(wire), true
+	s.show(wire, ok, b)
 }
 
 // stream notes one message of a request stream.
@@ -151,12 +156,13 @@ func (s *audited) stream(f *call.Frame) {
 	if s.requestHash == nil {
 		s.requestHash = sha256.New()
 	}
-	s.withCanonical(f, func(wire []byte, ok bool) {
-		delimited(s.requestHash, wire)
-		if s.requests == 0 {
-			s.show(wire, ok)
-		}
-	})
+	b := scratches.Get().(*scratch)
+	defer b.release()
+	wire, ok := s.canonicalOf(f, b)
+	delimited(s.requestHash, wire)
+	if s.requests == 0 {
+		s.show(wire, ok, b)
+	}
 	s.requests++
 }
 
@@ -164,29 +170,25 @@ func (s *audited) stream(f *call.Frame) {
 const maxShown = 64 << 10
 
 // show keeps the canonical request as JSON without its secrets.
-func (s *audited) show(wire []byte, ok bool) {
+func (s *audited) show(wire []byte, ok bool, b *scratch) {
 	if s.maxArguments < 0 {
 		return
 	}
-	if !ok || len(wire) > maxShown {
-		s.cut = true
+	if ok = ok && len(wire) <= maxShown; ok && s.facts.scrub != nil {
+		wire, ok = s.facts.scrub.append(b.clean[:0], wire, 0)
+		b.clean = wire[:0]
+	}
+	if !ok {
+		s.cut.More = 1
 		return
 	}
-	if s.facts.scrub != nil {
-		clean, ok := s.facts.scrub.append(nil, wire, 0)
-		if !ok {
-			s.cut = true
-			return
-		}
-		wire = clean
-	}
-	var cut transcode.Cut
-	json, err := s.facts.request.AppendJSON(nil, wire, transcode.WriteOptions{OpaqueAny: true, MaxBytes: s.maxArguments, Cut: &cut})
-	if err != nil || len(json) > s.maxArguments+len(wire) {
-		s.cut = true
+	json, err := s.facts.request.AppendJSON(b.json[:0], wire, transcode.WriteOptions{OpaqueAny: true, MaxBytes: s.maxArguments, Cut: &s.cut})
+	b.json = json[:0]
+	if err != nil || len(json) > s.maxArguments { // what has no JSON, and what the writer never cuts
+		s.cut.More = 1
 		return
 	}
-	s.arguments, s.cut = string(json), len(cut.Places) > 0
+	s.arguments = string(json)
 }
 
 // delimited hashes a message after its length as a varint.
