@@ -174,7 +174,7 @@ func attempts(r *toolwayv1.AuditRecord, c *call.Call) {
 	r.Attempts = make([]*toolwayv1.AuditAttempt, len(all))
 	for i, from := range c.Attempts {
 		to := &all[i]
-		to.Target, to.Code, to.Outcome, to.Why = from.Target, codeName(from.Code), string(from.Outcome), text(from.Why)
+		to.Backend, to.Target, to.Code, to.Outcome, to.Why = from.Backend, from.Target, codeName(from.Code), string(from.Outcome), text(from.Why)
 		to.AtMs, to.TookMs = milliseconds(from.Start), milliseconds(from.End-from.Start)
 		r.Attempts[i] = to
 	}

@@ -76,8 +76,8 @@ func TestAuditOfACall(t *testing.T) {
 	c.Approval, c.Key = "ap-1", "secret-key-of-mine"
 	c.Principal = &identity.Principal{ID: "idp#ann", Tenant: "acme", How: "jwt", Scopes: []string{"x"}}
 	c.Attempts = []call.Attempt{
-		{Target: "10.0.0.1:50051", Start: time.Millisecond, End: 3 * time.Millisecond, Code: codes.Unavailable, Outcome: call.NotExecuted, Why: "refused stream"},
-		{Target: "10.0.0.2:50051", Start: 4 * time.Millisecond, End: 5 * time.Millisecond, Outcome: call.Answered},
+		{Backend: "echo", Target: "10.0.0.1:50051", Start: time.Millisecond, End: 3 * time.Millisecond, Code: codes.Unavailable, Outcome: call.NotExecuted, Why: "refused stream"},
+		{Backend: "echo", Target: "10.0.0.2:50051", Start: 4 * time.Millisecond, End: 5 * time.Millisecond, Outcome: call.Answered},
 	}
 	wire := marshal(t, &testpb.SimpleRequest{ResponseSize: 7, FillUsername: true})
 	reply := marshal(t, &testpb.SimpleResponse{Username: "u"})
@@ -107,8 +107,8 @@ func TestAuditOfACall(t *testing.T) {
 		ArgumentsHash: sum(wire), Arguments: `{"responseSize":7,"fillUsername":true}`, Requests: 1, Outcome: toolwayv1.AuditRecord_OUTCOME_OK, Code: "OK",
 		ResultHash: sum(reply), ResultBytes: int64(len(reply)), Results: 1, SideEffectId: "deploy/7",
 		Attempts: []*toolwayv1.AuditAttempt{
-			{Target: "10.0.0.1:50051", AtMs: 1, TookMs: 2, Code: "UNAVAILABLE", Outcome: "not executed", Why: "refused stream"},
-			{Target: "10.0.0.2:50051", AtMs: 4, TookMs: 1, Code: "OK", Outcome: "answered"},
+			{Backend: "echo", Target: "10.0.0.1:50051", AtMs: 1, TookMs: 2, Code: "UNAVAILABLE", Outcome: "not executed", Why: "refused stream"},
+			{Backend: "echo", Target: "10.0.0.2:50051", AtMs: 4, TookMs: 1, Code: "OK", Outcome: "answered"},
 		},
 	}
 	want.Steps, want.StartedAt, want.Deadline, want.LatencyMs = got.Steps, got.StartedAt, got.Deadline, got.LatencyMs

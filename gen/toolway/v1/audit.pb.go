@@ -727,7 +727,9 @@ type AuditAttempt struct {
 	// What is known about the backend having executed it: "not executed", "answered" or "unknown".
 	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Why there was another attempt after this one, or none.
-	Why           string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	// The name of the backend, which is another one where an alias has fallen over.
+	Backend       string `protobuf:"bytes,7,opt,name=backend,proto3" json:"backend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +802,13 @@ func (x *AuditAttempt) GetOutcome() string {
 func (x *AuditAttempt) GetWhy() string {
 	if x != nil {
 		return x.Why
+	}
+	return ""
+}
+
+func (x *AuditAttempt) GetBackend() string {
+	if x != nil {
+		return x.Backend
 	}
 	return ""
 }
@@ -962,14 +971,15 @@ const file_toolway_v1_audit_proto_rawDesc = "" +
 	"OUTCOME_OK\x10\x01\x12\x13\n" +
 	"\x0fOUTCOME_REFUSED\x10\x02\x12\x12\n" +
 	"\x0eOUTCOME_FAILED\x10\x03\x12\x13\n" +
-	"\x0fOUTCOME_UNKNOWN\x10\x04\"\x94\x01\n" +
+	"\x0fOUTCOME_UNKNOWN\x10\x04\"\xae\x01\n" +
 	"\fAuditAttempt\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x01R\x04atMs\x12\x17\n" +
 	"\atook_ms\x18\x03 \x01(\x01R\x06tookMs\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\aoutcome\x18\x05 \x01(\tR\aoutcome\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\x7f\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x12\x18\n" +
+	"\abackend\x18\a \x01(\tR\abackend\"\x7f\n" +
 	"\tAuditStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x01R\x04atMs\x12\x17\n" +
