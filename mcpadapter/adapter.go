@@ -90,6 +90,10 @@ type Config struct {
 	// is kept, and the result says only what was left out.
 	Objects Objects
 
+	// StateKey seals what clients of 2026-07-28 carry from one round of a call to the next (MCP's requestState). Instances that share clients
+	// need the same one, of 32 random bytes or more. Default: a random one, so that only this process can read what it gave.
+	StateKey []byte
+
 	// sdkOnly turns the fast path off, so that tests can compare both.
 	sdkOnly bool
 }
@@ -132,6 +136,7 @@ type Adapter struct {
 	changes changes
 	// removed are the names of tools that were listed once and are no longer.
 	removed recent
+	sealer  *sealer
 	// introduction is the _meta of each result of 2026-07-28, discovery the result of server/discover.
 	introduction, discovery []byte
 	// drained ends streams that carry no call.
@@ -156,6 +161,10 @@ func New(conf Config) *Adapter {
 	a := &Adapter{conf: conf}
 	a.drained, a.drain = context.WithCancel(context.Background())
 	a.changes.adapter = a
+	var err error
+	if a.sealer, err = newSealer(conf.StateKey); err != nil { // the system's random numbers or AES do not work
+		panic("mcpadapter: " + err.Error())
+	}
 	a.server = a.newServer()
 	if err := a.introduce(); err != nil { // it has nothing in it that cannot be encoded
 		panic("mcpadapter: " + err.Error())
@@ -202,6 +211,7 @@ func (a *Adapter) implementation() *mcp.Implementation {
 // ask for unconditionally.
 func capabilities() *mcp.ServerCapabilities {
 	return &mcp.ServerCapabilities{
+		Logging:   &mcp.LoggingCapabilities{},
 		Tools:     &mcp.ToolCapabilities{ListChanged: true},
 		Prompts:   &mcp.PromptCapabilities{},
 		Resources: &mcp.ResourceCapabilities{},

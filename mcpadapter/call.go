@@ -1,12 +1,14 @@
 package mcpadapter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -29,7 +31,11 @@ type toolCall struct {
 	// it is used again.
 	buffer *[]byte
 	// notify sends one progress notification; nil if the client asked for none.
-	notify func(progress float64, message string)
+	notify func(step)
+	// log takes the log messages of the backend; nil if the client asked for none.
+	log *logSink
+	// client is who calls, as far as it can be asked something.
+	client client
 	// begin sends the header of the stream that progress goes out on, so that the client knows that the call was taken; it may be nil.
 	begin func()
 }
@@ -44,22 +50,63 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	if m.Backend.State == catalog.Down {
 		return errorResult(m, withdrawn(m), nil), nil
 	}
-	requests, err := Requests(m, t.arguments)
+	last, err := a.resume(m, &t)
 	if err != nil {
-		return errorResult(m, badArguments(err), nil), nil
+		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := startProgress(t.notify, time.Now())
+	defer p.stop()
+	for rounds := 1; ; rounds++ {
+		requests, err := Requests(m, t.arguments)
+		if err != nil {
+			return errorResult(m, badArguments(err), nil), nil
+		}
+		at := a.attempt(ctx, m, &t, requests, last, p)
+		ask := at.asks()
+		switch {
+		case last != nil && last.foreign:
+			return nil, invalidParams(errForeignState.Error())
+		case ask == nil:
+			p.stop()
+			return a.finish(ctx, at.call, at.kept, at.err), nil
+		case t.client.modern:
+			p.stop()
+			return a.inputResult(m, &t, at, ask, last)
+		}
+		next, refusal := a.fulfil(ctx, m, &t, at, ask)
+		if refusal != nil || rounds == maxRounds {
+			p.stop()
+			return cmp.Or(refusal, a.tooManyRounds(at)), nil
+		}
+		last = next
+	}
+}
+
+// attempt is one round of a tool call that has ended.
+type attempt struct {
+	call *call.Call
+	kept *keeper
+	// asker is the chain's; nil if the client cannot be asked.
+	asker *questioner
+	err   error
+}
+
+// attempt makes one round of a tool call.
+func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, requests func() (*call.Frame, error), last *round, p *progress) attempt {
 	c := call.New(m, call.MCP)
 	c.Protocol = t.protocol
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-
-	if t.begin != nil && t.notify != nil && m.Kind().Server {
+	at := attempt{call: c}
+	if t.client.can&canForm != 0 {
+		at.asker = &questioner{client: &t.client, round: last}
+		c.Asker = at.asker
+	}
+	if t.begin != nil && (t.notify != nil || t.log != nil) && m.Kind().Server {
 		t.begin()
 	}
-	p := startProgress(t.notify, c.Start)
-	defer p.stop()
-	k := &keeper{method: m, maxBytes: a.conf.MaxResultBytes, progress: p, options: a.conf.JSON}
+	k := &keeper{method: m, shape: shapeOf(m), maxBytes: a.conf.MaxResultBytes, progress: p, log: t.log, options: a.conf.JSON}
 	if m.Kind().Server {
 		k.maxBytes, k.maxItems = a.conf.MaxStreamBytes, a.conf.MaxStreamItems
 	}
@@ -67,16 +114,18 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 		k.json = (*t.buffer)[:0]
 		defer func() { *t.buffer = k.json }()
 	}
-	err = a.conf.Handler(call.NewStream(ctx, c, requests, k.keep, nil))
-	p.stop()
-	return a.finish(ctx, c, k, err), nil
+	at.kept = k
+	at.err = a.conf.Handler(call.NewStream(ctx, c, last.bring(c, requests), k.keep, nil))
+	return at
 }
 
 // finish turns what a call left behind into its result.
 func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error) *result {
 	switch {
-	case k.full != "":
+	case k.full != "" && k.shape == asMessage:
 		return k.streamResult()
+	case k.full != "":
+		return k.contentResult()
 	case k.failure != nil:
 		e := describe(k.failure, c)
 		e.Hint = "the backend did its work, only its reply cannot be shown; do not repeat a call that changes something"
@@ -91,10 +140,12 @@ func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error
 			st = status.New(codes.Internal, "internal error; the mesh's log has more under call "+c.ID)
 		}
 		return errorResult(c.Method, describe(st, c), k.kept())
-	case c.Method.Kind().Server:
+	case c.Method.Kind().Server && k.shape == asMessage:
 		return k.streamResult()
-	case k.count == 0:
+	case k.count == 0 && !c.Method.Kind().Server:
 		return errorResult(c.Method, describe(status.New(codes.Internal, "the backend ended the call without a reply"), c), nil)
+	case k.shape != asMessage:
+		return k.contentResult()
 	}
 	return k.unaryResult()
 }
@@ -102,13 +153,18 @@ func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error
 // keeper keeps the replies of one call, up to the limits.
 type keeper struct {
 	method             *catalog.Method
+	shape              shape
 	progress           *progress
+	log                *logSink
 	maxBytes, maxItems int
 	options            transcode.WriteOptions
 
-	// json is the one reply, or the replies of a stream separated by commas.
+	// json is the one reply, or the replies of a stream separated by commas; of content, the structured form.
 	json  []byte
 	count int
+	// blocks are content blocks, held their bytes, where the replies are content.
+	blocks [][]byte
+	held   int
 	// blob is the reply of a method that answers with google.api.HttpBody.
 	blob *blob
 	// full says which limit ended the stream.
@@ -123,12 +179,15 @@ var errFull = call.Error(codes.Canceled, call.ResultFull, "the result is full")
 // keep is given each reply.
 func (k *keeper) keep(f *call.Frame) error {
 	stream := k.method.Kind().Server
-	if stream && k.count == k.maxItems {
+	if stream && k.shape == asMessage && k.count == k.maxItems {
 		k.full = fmt.Sprintf("%d items", k.maxItems)
 		return errFull
 	}
 	if k.count > 0 && !stream {
 		return nil // the chain reports the second reply of a unary call
+	}
+	if k.shape != asMessage {
+		return k.keepContent(f.Bytes())
 	}
 	before := len(k.json)
 	if k.count > 0 {
@@ -161,7 +220,7 @@ func (k *keeper) keep(f *call.Frame) error {
 
 // kept returns the items of a stream that arrived before it broke, as a JSON array, or nil.
 func (k *keeper) kept() []byte {
-	if !k.method.Kind().Server || k.count == 0 {
+	if !k.method.Kind().Server || k.count == 0 || k.shape != asMessage {
 		return nil
 	}
 	return k.items()

@@ -25,6 +25,10 @@ type quickRequest struct {
 type quickMeta struct {
 	version string          // 2026-07-28, or nothing
 	token   json.RawMessage // a string or a number
+	// logLevel is the name of the least serious log message that the client wants.
+	logLevel string
+	// can is what the client can be asked.
+	can abilities
 	crossing
 	seen uint
 }
@@ -47,6 +51,7 @@ const (
 	hasTracestate
 	hasBaggage
 	hasKey
+	hasLogLevel
 )
 
 // once notes a member; it is false at the second time.
@@ -144,12 +149,15 @@ func (s *scanner) meta(m *quickMeta) bool {
 			m.version = version20260728
 			return once(&m.seen, hasVersion) && ok && string(v) == version20260728
 		case mcp.MetaKeyClientCapabilities:
-			return once(&m.seen, hasCapabilities) && s.capabilities()
+			m.can, ok = s.capabilities()
+			return once(&m.seen, hasCapabilities) && ok
 		case mcp.MetaKeyClientInfo:
 			return once(&m.seen, hasClientInfo) && s.clientInfo()
 		case "progressToken":
 			m.token, ok = s.token()
 			return once(&m.seen, hasToken) && ok
+		case mcp.MetaKeyLogLevel:
+			return once(&m.seen, hasLogLevel) && s.keep(&m.logLevel)
 		case "traceparent":
 			return once(&m.seen, hasTraceparent) && s.keep(&m.traceparent)
 		case "tracestate":
@@ -173,22 +181,6 @@ func (s *scanner) token() (json.RawMessage, bool) {
 	}
 	v, ok := s.value()
 	return v, ok && isNumber(v)
-}
-
-// capabilities reads client capabilities, as far as the SDK knows them, in the form that it asks for.
-func (s *scanner) capabilities() bool {
-	return s.object(func(name []byte) bool {
-		switch string(name) {
-		case "roots":
-			return s.object(func(name []byte) bool {
-				v, ok := s.value()
-				return ok && (string(v) == "true" || string(v) == "false")
-			})
-		case "sampling", "elicitation":
-			return s.object(func([]byte) bool { return s.anyObject() })
-		}
-		return s.anyObject()
-	})
 }
 
 // anyObject reads an object, whatever is in it.

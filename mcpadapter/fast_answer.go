@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -59,8 +60,10 @@ func size(pieces [3][]byte) int { return len(pieces[0]) + len(pieces[1]) + len(p
 type caller struct {
 	header   http.Header
 	protocol string
-	notify   func(progress float64, message string)
+	notify   func(step)
+	log      *logSink
 	begin    func()
+	client   client
 }
 
 // answerQuick answers q, which scanRequest found fit for the fast path. Refusals are those of tools/list and tools/call themselves.
@@ -82,7 +85,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 	case "tools/call":
 		var res *result
 		if res, err = a.call(ctx, toolCall{
-			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, begin: from.begin, buffer: &s.reply,
+			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, log: from.log, begin: from.begin, client: from.client, buffer: &s.reply,
 		}); err == nil {
 			out = a.appendMeta(append(out, `,"result":{`...), res.meta, q.modern())
 			out = append(res.append(out, q.modern()), "}}"...)
@@ -125,11 +128,28 @@ func (a *Adapter) appendMeta(dst []byte, meta map[string]any, modern bool) []byt
 }
 
 // appendProgress appends a progress notification.
-func appendProgress(dst []byte, token json.RawMessage, n float64, message string) []byte {
+func appendProgress(dst []byte, token json.RawMessage, p step) []byte {
 	dst = append(append(dst, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`...), token...)
-	dst = appendString(append(dst, `,"message":`...), message)
-	dst = strconv.AppendFloat(append(dst, `,"progress":`...), n, 'f', -1, 64)
+	if p.message != "" {
+		dst = appendString(append(dst, `,"message":`...), p.message)
+	}
+	dst = appendNumber(append(dst, `,"progress":`...), p.done)
+	if p.total != 0 {
+		dst = appendNumber(append(dst, `,"total":`...), p.total)
+	}
 	return append(dst, "}}"...)
+}
+
+// appendNumber appends a number in the form that encoding/json gives it.
+func appendNumber(dst []byte, n float64) []byte {
+	if abs := math.Abs(n); n == 0 || abs >= 1e-6 && abs < 1e21 {
+		return strconv.AppendFloat(dst, n, 'f', -1, 64)
+	}
+	raw, err := json.Marshal(n)
+	if err != nil { // report lets none through
+		return append(dst, '0')
+	}
+	return append(dst, raw...)
 }
 
 // introduce encodes what answers of the fast path say about this server.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 const (
@@ -31,6 +33,9 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	}
 	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
 	reply := &reply{w: w, rc: rc, id: q.id, form: form}
+	if q.modern() {
+		from.client = client{modern: true, can: q.meta.can}
+	}
 	defer reply.stop() // also when a handler panics
 	if q.method == "tools/call" {
 		if session := r.Header.Get(sessionHeader); session != "" && !q.modern() {
@@ -42,9 +47,13 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		if form == asEvents {
 			if q.meta.token != nil {
 				from.begin = reply.beginStream
-				from.notify = func(n float64, message string) {
-					reply.event(append(appendProgress([]byte(eventBegin), q.meta.token, n, message), eventEnd...))
-				}
+				from.notify = func(p step) { reply.event(append(appendProgress([]byte(eventBegin), q.meta.token, p), eventEnd...)) }
+			}
+			if level := logLevel(q.meta.logLevel); level != 0 && q.modern() {
+				from.begin = reply.beginStream
+				from.log = &logSink{from: level, send: func(data []byte, level mcp.LoggingLevel, logger string) {
+					reply.event(append(appendLog([]byte(eventBegin), data, level, logger), eventEnd...))
+				}}
 			}
 			reply.keepAlive()
 		}

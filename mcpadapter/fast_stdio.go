@@ -4,6 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 )
 
 // quickLine is what a lineConn knows for the fast path.
@@ -15,6 +20,25 @@ type quickLine struct {
 	running   sync.WaitGroup
 	// protocol is the version that the session was begun with, as the SDK sees it; "" before. It is guarded by the connection's mu.
 	protocol string
+	// logLevel is what an older client has set with logging/setLevel; 0 before.
+	logLevel atomic.Int32
+	// older is what is known of an older client, once it has begun a session.
+	older atomic.Pointer[client]
+}
+
+// keepSession notes the SDK's session of an older client, which it has begun.
+func (c *quickLine) keepSession(s mcp.Session) {
+	if session, ok := s.(*mcp.ServerSession); ok {
+		older := sessionClient(session)
+		c.older.Store(&older)
+	}
+}
+
+func (c *quickLine) client() client {
+	if older := c.older.Load(); older != nil {
+		return *older
+	}
+	return client{}
 }
 
 // begins returns the version with which the session has begun if the SDK answers the request without an error: older versions begin with
@@ -64,6 +88,11 @@ func (c *lineConn) quick(line []byte) bool {
 	case protocol == version20251125:
 		from.protocol = version20251125
 	}
+	if q.modern() {
+		from.client = client{modern: true, can: q.meta.can}
+	} else {
+		from.client = c.client()
+	}
 	if !c.adapter.beginStdioCall() {
 		return false
 	}
@@ -75,12 +104,19 @@ func (c *lineConn) quick(line []byte) bool {
 		return false
 	}
 	if q.meta.token != nil {
-		from.notify = func(n float64, message string) {
+		from.notify = func(p step) {
 			if ctx.Err() == nil {
 				// A broken output ends the connection, and with it this call.
-				_ = c.write(appendProgress(nil, q.meta.token, n, message))
+				_ = c.write(appendProgress(nil, q.meta.token, p))
 			}
 		}
+	}
+	if level := c.logLevelOf(&q); level != 0 {
+		from.log = &logSink{from: level, send: func(data []byte, level mcp.LoggingLevel, logger string) {
+			if ctx.Err() == nil {
+				_ = c.write(appendLog(nil, data, level, logger))
+			}
+		}}
 	}
 	// As with the SDK, a client that sends on without reading answers does not stop the reading.
 	c.running.Go(func() {
@@ -100,6 +136,14 @@ func (c *lineConn) quick(line []byte) bool {
 		}
 	})
 	return true
+}
+
+// logLevelOf returns the least serious level that the client wants of this call, or 0.
+func (c *lineConn) logLevelOf(q *quickRequest) toolwayv1.LogLevel {
+	if q.modern() {
+		return logLevel(q.meta.logLevel)
+	}
+	return toolwayv1.LogLevel(c.logLevel.Load())
 }
 
 // beginStdioCall counts a call of the fast path over stdio, unless the adapter is closing.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
@@ -69,6 +70,25 @@ func mirror(stream grpc.ServerStream) error {
 	switch m.Desc.Name() {
 	case "Get":
 		return stream.SendMsg(last)
+	case "Show":
+		wire, err := proto.Marshal(shown)
+		if err != nil {
+			return err
+		}
+		return send(string(wire))
+	case "Follow":
+		for _, event := range followed {
+			wire, err := proto.Marshal(event)
+			if err != nil {
+				return err
+			}
+			if err := send(string(wire)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "Cancel":
+		return askReason("")
 	case "Import":
 		return send("\x08\x02\x10\x07")
 	case "Judge":
@@ -96,8 +116,12 @@ func mirror(stream grpc.ServerStream) error {
 	return nil
 }
 
-// answer is what came back, in a form in which equal answers are equal.
+// overHTTP returns what came back, in a form in which equal answers are equal.
 func (p paths) overHTTP(ctx context.Context, a *mcpadapter.Adapter, header http.Header, body []byte) string {
+	return sealedState.ReplaceAllString(sessionID.ReplaceAllString(exchanged(ctx, a, header, body), "RANDOM"), `"requestState":"SEALED"`)
+}
+
+func exchanged(ctx context.Context, a *mcpadapter.Adapter, header http.Header, body []byte) string {
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", bytes.NewReader(body))
 	req.Header = header.Clone()
 	rec := httptest.NewRecorder()
@@ -116,7 +140,7 @@ func (p paths) overHTTP(ctx context.Context, a *mcpadapter.Adapter, header http.
 	} else {
 		out.WriteString(canonical(text))
 	}
-	return sessionID.ReplaceAllString(out.String(), "RANDOM")
+	return out.String()
 }
 
 // overStdio begins a session with the line hello, unless it is empty, and then sends one message.
@@ -207,6 +231,11 @@ var messages = []struct{ method, params string }{
 	{"tools/call", `"name":"orders_import","arguments":{"messages":[{"id":1},{}]}`},
 	{"tools/call", `"name":"orders_import","arguments":{"message":[]}`},
 	{"tools/call", `"name":"orders_chat","arguments":{"messages":[{"id":1},{"note":"x"}]}`},
+	{"tools/call", `"name":"orders_show"`},
+	{"tools/call", `"name":"orders_follow"`},
+	{"tools/call", `"name":"orders_cancel","arguments":{"id":1}`},
+	{"tools/call", `"name":"orders_cancel","arguments":{"id":1},"requestState":"forged"`},
+	{"tools/call", `"name":"orders_cancel","arguments":{"id":1},"inputResponses":{"reason":7}`},
 }
 
 // metas are what is in _meta besides the version; "-" stands for no _meta at all.
@@ -289,7 +318,7 @@ func TestPathsAgree(t *testing.T) {
 			}
 		}
 		for _, meta := range metas {
-			for _, m := range []int{0, 1, 2, 13, 29, 30} {
+			for _, m := range []int{0, 1, 2, 13, 29, 30, len(messages) - 4} {
 				m := messages[m]
 				compare(headerOf(v.header, m.method, m.params, accepts[2]), message(`"i"`, m.method, m.params, meta, v.members))
 			}

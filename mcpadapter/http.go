@@ -142,7 +142,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, msg.id, unsupportedVersion(version))
 		return
 	}
-	if msg.method != "" && !knownMethods[msg.method] {
+	if msg.method != "" && !e.offers(msg.method, version) {
 		unknownMethod(w, msg, version)
 		return
 	}
@@ -249,6 +249,11 @@ var knownMethods = map[string]bool{
 	"prompts/list": true, "prompts/get": true,
 	"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true, "resources/unsubscribe": true,
 	"notifications/initialized": true, "notifications/cancelled": true, "notifications/progress": true, "notifications/roots/list_changed": true,
+}
+
+// offers says whether a method is answered at all. A level of logging needs a session that remembers it.
+func (e *endpoint) offers(method, version string) bool {
+	return knownMethods[method] || method == "logging/setLevel" && version < version20260728 && e.stateful != nil
 }
 
 func unknownMethod(w http.ResponseWriter, msg envelope, version string) {

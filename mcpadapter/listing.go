@@ -115,8 +115,10 @@ func appendTool(dst []byte, m *catalog.Method, p toolschema.Profile) []byte {
 	dst = appendString(dst, m.Tool.Description)
 	dst = append(dst, `,"inputSchema":`...)
 	dst = append(dst, m.InputSchema(p)...)
-	dst = append(dst, `,"outputSchema":`...)
-	dst = append(dst, openSchema(m.OutputSchema(p))...)
+	if shapeOf(m) == asMessage { // content has no schema
+		dst = append(dst, `,"outputSchema":`...)
+		dst = append(dst, openSchema(m.OutputSchema(p))...)
+	}
 	return fmt.Appendf(dst, `,"annotations":{"readOnlyHint":%t,"destructiveHint":%t,"idempotentHint":%t,"openWorldHint":%t}}`,
 		h.ReadOnly, h.Destructive, h.Idempotent, h.OpenWorld)
 }

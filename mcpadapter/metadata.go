@@ -33,10 +33,10 @@ func crossingOf(meta map[string]any) crossing {
 func forward(rules *call.Rules, header http.Header, meta crossing) metadata.MD {
 	in := metadata.MD{}
 	for name, values := range header {
-		if !rules.Allowed(name) || name == tokenHeader || name == replyHeader {
-			continue
-		}
 		key := strings.ToLower(name)
+		if !rules.Allowed(name) || name == tokenHeader || name == replyHeader || key == call.InputResponsesKey {
+			continue // answers come by the protocol's own way
+		}
 		for _, v := range values {
 			if strings.HasSuffix(key, "-bin") {
 				raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "="))

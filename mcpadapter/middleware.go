@@ -26,9 +26,12 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			return a.listen(ctx, next, method, req)
 		case "initialize":
 			res, err := next(ctx, method, req)
+			if conn, ok := ctx.Value(lineKey{}).(*lineConn); ok {
+				conn.keepSession(req.GetSession())
+			}
 			return forTransport(ctx, res), err
 		case "logging/setLevel":
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "logging is not offered by this server"}
+			return a.setLogLevel(ctx, next, method, req)
 		}
 		return next(ctx, method, req)
 	}
@@ -44,6 +47,7 @@ func forTransport(ctx context.Context, res mcp.Result) mcp.Result {
 	told := *r
 	told.Capabilities = capabilities()
 	told.Capabilities.Tools.ListChanged = false
+	told.Capabilities.Logging = nil
 	return &told
 }
 
@@ -79,17 +83,18 @@ func (a *Adapter) appendListEnd(dst []byte, next string, modern bool) []byte {
 }
 
 func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Result, error) {
-	c := toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: crossingOf(r.Params.Meta), protocol: protocolOf(r)}
+	c := toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: crossingOf(r.Params.Meta), protocol: protocolOf(r), client: clientOf(ctx, r)}
 	if r.Extra != nil {
 		c.header = r.Extra.Header
 	}
 	if token := progressToken(r.Params.Meta, c.header); token != nil {
-		c.notify = func(n float64, message string) {
+		c.notify = func(p step) {
 			// A client that has gone is noticed by the context; there is nobody else to tell.
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Message: message})
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.done, Total: p.total, Message: p.message})
 		}
 	}
-	if c.notify != nil {
+	c.log = sessionLog(ctx, r)
+	if c.notify != nil || isModern(r.Params.Meta) && c.log != nil {
 		c.begin = a.beginner(c.header)
 	}
 	ctx, stop := followRequest(ctx)

@@ -44,6 +44,7 @@ func checkParams(e envelope) *jsonrpc.Error {
 	switch e.method {
 	case "tools/call":
 		kinds["name"] = "a string"
+		kinds["inputResponses"], kinds["requestState"] = "an object", "a string"
 	case "tools/list":
 		kinds["cursor"] = "a string"
 	}
@@ -60,8 +61,25 @@ func checkParams(e envelope) *jsonrpc.Error {
 			return rpcError(jsonrpc.CodeInvalidParams, "params.%s is %s: want %s", name, kindOf(value), kinds[name])
 		}
 	}
+	if responses, ok := params["inputResponses"]; ok && e.method == "tools/call" {
+		return checkResponses(responses)
+	}
 	if into, ok := paramsOf[e.method]; ok && e.isRequest() {
 		return misfit(e.method, json.Unmarshal(e.params, into()))
+	}
+	return nil
+}
+
+// checkResponses refuses answers that are none.
+func checkResponses(raw json.RawMessage) *jsonrpc.Error {
+	var responses map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &responses); err != nil {
+		return rpcError(jsonrpc.CodeInvalidParams, "params.inputResponses is no JSON object")
+	}
+	for _, name := range sorted(responses) {
+		if kindOf(responses[name]) != "an object" {
+			return rpcError(jsonrpc.CodeInvalidParams, "params.inputResponses.%s is %s: want an object", cut(name, 100), kindOf(responses[name]))
+		}
 	}
 	return nil
 }

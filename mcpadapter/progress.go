@@ -3,6 +3,7 @@ package mcpadapter
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -17,13 +18,23 @@ const (
 	progressInterval = 100 * time.Millisecond
 )
 
-// progress tells a client how a call gets on. Its value counts the notifications, so it always rises. A nil *progress does nothing.
+// step is one progress notification: how much is done, of how much (0 if nobody knows), and a text.
+type step struct {
+	done, total float64
+	message     string
+}
+
+// progress tells a client how a call gets on. Its value is what the backend reports, or else counts the notifications; it always rises.
+// A nil *progress does nothing.
 type progress struct {
-	notify func(float64, string)
+	notify func(step)
 	start  time.Time
 
 	mu      sync.Mutex
-	sent    float64
+	begun   bool
+	sent    float64 // the value last sent
+	total   float64
+	count   int
 	last    time.Time
 	items   int
 	stopped bool
@@ -31,7 +42,7 @@ type progress struct {
 }
 
 // startProgress returns the progress of a call that began at start, or nil if notify is nil. It must be stopped.
-func startProgress(notify func(float64, string), start time.Time) *progress {
+func startProgress(notify func(step), start time.Time) *progress {
 	if notify == nil {
 		return nil
 	}
@@ -50,26 +61,51 @@ func (p *progress) received(items int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.items = items
-	if p.sent >= progressBurst && time.Since(p.last) < progressInterval {
+	if p.tooMany() {
 		return
 	}
-	p.send(fmt.Sprintf("%d received", items))
+	p.send(p.sent+1, fmt.Sprintf("%d received", items))
 }
 
+// report passes on what the backend itself says. What does not rise is left out: the protocol wants it to.
+func (p *progress) report(done, total float64, message string) {
+	if p == nil || math.IsNaN(done) || math.IsInf(done, 0) || math.IsNaN(total) || math.IsInf(total, 0) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.begun && done <= p.sent || p.tooMany() && done < total {
+		return
+	}
+	p.total = total
+	p.send(done, message)
+}
+
+// tooMany says whether another notification would come too soon after the last.
+func (p *progress) tooMany() bool {
+	return p.count >= progressBurst && time.Since(p.last) < progressInterval
+}
+
+// silent is a sign of life. Beside a backend's own values it rises by next to nothing.
 func (p *progress) silent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.send(fmt.Sprintf("still running after %s, %d received", time.Since(p.start).Round(time.Second), p.items))
+	done := p.sent + 1
+	if p.total > 0 {
+		done = math.Nextafter(p.sent, math.Inf(1))
+	}
+	p.send(done, fmt.Sprintf("still running after %s, %d received", time.Since(p.start).Round(time.Second), p.items))
 }
 
 // send is called with the mutex held, which keeps the notifications in order and lets stop wait for the last one.
-func (p *progress) send(message string) {
+func (p *progress) send(done float64, message string) {
 	if p.stopped {
 		return
 	}
-	p.sent++
+	p.begun, p.sent = true, done
+	p.count++
 	p.last = time.Now()
-	p.notify(p.sent, message)
+	p.notify(step{done: done, total: p.total, message: message})
 	p.timer.Reset(progressSilence)
 }
 

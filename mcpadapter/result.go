@@ -21,10 +21,15 @@ type result struct {
 	echo       bool
 	isError    bool
 	meta       map[string]any
+	// input, if not nil, are all members of a result that asks for input instead.
+	input []byte
 }
 
 // append appends the members of the result, _meta aside.
 func (r *result) append(dst []byte, modern bool) []byte {
+	if r.input != nil {
+		return append(dst, r.input...)
+	}
 	dst = append(dst, `"content":[`...)
 	if r.echo {
 		dst = append(dst, `{"type":"text","text":`...)
@@ -74,10 +79,15 @@ func (k *keeper) streamResult() *result {
 	items := append(append([]byte(`{"items":`), k.items()...), '}')
 	r := &result{structured: items, echo: true}
 	if k.full != "" {
-		r.addText(fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", k.count, k.full))
-		r.meta = map[string]any{metaTruncated: map[string]any{"items": k.count, "limit": k.full}}
+		k.noteCut(r, k.count)
 	}
 	return r
+}
+
+// noteCut says in the result that the stream was ended after so many items.
+func (k *keeper) noteCut(r *result, items int) {
+	r.addText(fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", items, k.full))
+	r.meta = map[string]any{metaTruncated: map[string]any{"items": items, "limit": k.full}}
 }
 
 // The keys that this door uses in _meta.

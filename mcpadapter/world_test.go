@@ -44,6 +44,7 @@ const shopProto = `
 syntax = "proto3";
 package shop.v1;
 import "google/api/httpbody.proto";
+import "toolway/v1/content.proto";
 
 // Keeps orders.
 service Orders {
@@ -59,6 +60,12 @@ service Orders {
   rpc Judge(GetRequest) returns (Verdict);
   // Fetches a picture.
   rpc Picture(GetRequest) returns (google.api.HttpBody);
+  // Shows an order.
+  rpc Show(GetRequest) returns (toolway.v1.ToolResult);
+  // Follows an order.
+  rpc Follow(WatchRequest) returns (stream toolway.v1.ToolEvent);
+  // Cancels an order, if the person agrees.
+  rpc Cancel(GetRequest) returns (Order);
 }
 
 message GetRequest {
@@ -302,6 +309,31 @@ func (w *world) backend(m *catalog.Method, ss grpc.ServerStream) error {
 			return out(`{"contentType":"image/png","data":"iVBORw=="}`)
 		}
 		return out(`{"id":"%d","note":"fine"}`, id)
+	case "Show":
+		if _, err := in(); err != nil {
+			return err
+		}
+		return ss.SendMsg(shown)
+	case "Follow":
+		if _, err := in(); err != nil {
+			return err
+		}
+		for _, event := range followed {
+			if err := ss.SendMsg(event); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "Cancel":
+		req, err := in()
+		if err != nil {
+			return err
+		}
+		order, err := cancelled(ss.Context(), field(req, "id").Int(), field(req, "act").String())
+		if err != nil {
+			return err
+		}
+		return out(`{"id":"1","note":"%s"}`, order)
 	case "Watch":
 		req, err := in()
 		if err != nil {

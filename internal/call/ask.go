@@ -43,3 +43,7 @@ var ErrInputRequired = Error(codes.FailedPrecondition, "INPUT_REQUIRED", "the pe
 
 // IsInputRequired says whether err is ErrInputRequired, by whatever interceptor it was wrapped.
 func IsInputRequired(err error) bool { return errors.Is(err, ErrInputRequired) }
+
+// InputResponsesKey is the metadata in which a call that is made again brings a toolway.v1.InputResponses, the answers to what the backend
+// asked for with a toolway.v1.InputRequired.
+const InputResponsesKey = "input-responses-bin"

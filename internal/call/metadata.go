@@ -10,10 +10,10 @@ import (
 )
 
 // DefaultForward is the metadata that crosses to a backend unless the operator says otherwise: W3C trace context, the caller's
-// idempotency key and request id, and the two keys of the gRPC interoperability tests, so that a standard interop client can probe a mesh.
+// idempotency key and request id, answers to what a backend asked, and the two keys of the gRPC interoperability tests, so that a standard interop client can probe a mesh.
 var DefaultForward = []string{
 	"traceparent", "tracestate", "baggage",
-	"idempotency-key", "x-request-id",
+	"idempotency-key", "x-request-id", InputResponsesKey,
 	"x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin",
 }
 
