@@ -53,6 +53,10 @@ type Config struct {
 	Name, Version string
 	// Profile is the subset of JSON Schema that tools are listed with. The zero value is toolschema.Portable.
 	Profile toolschema.Profile
+	// View chooses the tools. The zero value is all of them.
+	View View
+	// Visibility says which tools a caller may know of: others are not listed, and answer as unknown. Nil shows everybody everything.
+	Visibility call.Visibility
 	// Instructions are shown to the model by hosts that do so. Default: none.
 	Instructions string
 
@@ -132,7 +136,7 @@ type Adapter struct {
 	conf    Config
 	server  *mcp.Server
 	http    http.Handler
-	listed  atomic.Pointer[listing]
+	listed  atomic.Pointer[listings]
 	changes changes
 	// removed are the names of tools that were listed once and are no longer.
 	removed recent

@@ -43,10 +43,18 @@ type toolCall struct {
 // call runs one tool call. The error is a JSON-RPC error; everything that the model can mend is in the result.
 func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 	snapshot := a.conf.Catalog.Snapshot()
-	m := snapshot.Tool(t.name)
-	if m == nil {
-		return nil, a.unknownTool(snapshot, t.name)
+	if t.name == callTool && a.conf.View.Search {
+		return a.callThrough(ctx, snapshot, t)
 	}
+	m := a.tool(ctx, snapshot, t.name)
+	if m == nil {
+		return nil, a.unknownTool(ctx, snapshot, t.name)
+	}
+	return a.run(ctx, m, t)
+}
+
+// run runs a call of m.
+func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*result, error) {
 	if m.Backend.State == catalog.Down {
 		return errorResult(m, withdrawn(m), nil), nil
 	}
@@ -234,22 +242,15 @@ func (k *keeper) items() []byte {
 }
 
 // unknownTool is a JSON-RPC error: the model is not offered such a tool, though it may have been.
-func (a *Adapter) unknownTool(s *catalog.Snapshot, name string) error {
+func (a *Adapter) unknownTool(ctx context.Context, s *catalog.Snapshot, name string) error {
 	if a.listed.Load() != nil {
-		a.listingOf(s) // notes which tools it has no longer
+		a.listingsOf(s) // notes which tools it has no longer
 	}
-	if a.removed.has(name) {
+	if a.conf.Visibility == nil && a.removed.has(name) {
 		return invalidParams(fmt.Sprintf("tool %q was removed; list the tools again", name))
 	}
-	names := func(yield func(string) bool) {
-		for _, m := range s.Tools() {
-			if !yield(m.Tool.Name) {
-				return
-			}
-		}
-	}
 	text := fmt.Sprintf("unknown tool %q", cut(name, 100))
-	if near := nearmiss.Find(name, names); near != "" {
+	if near := nearmiss.Find(name, slices.Values(a.listingsOf(s).forCaller(a, call.PrincipalFrom(ctx)).names)); near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)
 	} else {
 		text += "; list the tools again, they may have changed"

@@ -70,7 +70,7 @@ func (c *changes) listen(changed func()) (release func()) {
 
 func (c *changes) run(ctx context.Context, done chan<- struct{}, snapshot *catalog.Snapshot) {
 	defer close(done)
-	known := c.adapter.listingOf(snapshot).hash
+	known := c.adapter.listingsOf(snapshot).all.hash
 	for {
 		select {
 		case <-ctx.Done():
@@ -83,7 +83,7 @@ func (c *changes) run(ctx context.Context, done chan<- struct{}, snapshot *catal
 		case <-time.After(changeSettle):
 		}
 		snapshot = c.adapter.conf.Catalog.Snapshot()
-		if hash := c.adapter.listingOf(snapshot).hash; hash != known {
+		if hash := c.adapter.listingsOf(snapshot).all.hash; hash != known {
 			known = hash
 			c.announce()
 		}

@@ -1,6 +1,9 @@
 package mcpadapter
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+)
 
 // SDKOnly turns the fast path off.
 func SDKOnly(c *Config) { c.sdkOnly = true }
@@ -19,3 +22,6 @@ func FitsFastPath(body []byte) (fits, isJSON bool) {
 	_, ok := s.value()
 	return fits, ok && s.end()
 }
+
+// Listed returns the encoded tools that the caller in ctx is shown.
+func Listed(ctx context.Context, a *Adapter) []byte { return a.currentListing(ctx).encoded }

@@ -76,7 +76,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 	switch q.method {
 	case "tools/list":
 		var next string
-		if shared, next, err = a.currentListing().page(q.cursor, a.conf.PageTools, a.conf.PageBytes); err == nil {
+		if shared, next, err = a.currentListing(ctx).page(q.cursor, a.conf.PageTools, a.conf.PageBytes); err == nil {
 			out = a.appendMeta(append(out, `,"result":{`...), nil, q.modern())
 			out = append(out, listBegin...)
 			split = len(out)

@@ -2,6 +2,7 @@ package mcpadapter
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -9,47 +10,54 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/toolschema"
 )
 
-// listing is the encoded tools of one snapshot.
+// listing is the encoded tools that some callers see of one snapshot.
 type listing struct {
-	snapshot *catalog.Snapshot
-	names    []string
+	names []string
 	// encoded are all tools, each followed by a comma; tool i is encoded[ends[i-1]:ends[i]-1].
 	encoded []byte
 	ends    []int
 	hash    [sha256.Size]byte
 }
 
-// currentListing returns the listing of the current snapshot. It encodes once per snapshot, or, when several callers come at once
-// right after a change, at most once for each of them.
-func (a *Adapter) currentListing() *listing { return a.listingOf(a.conf.Catalog.Snapshot()) }
+// currentListing returns what the caller may see of the current snapshot. It encodes once per snapshot and set of visible tools, or, when
+// several callers come at once right after a change, at most once for each of them.
+func (a *Adapter) currentListing(ctx context.Context) *listing {
+	return a.listingsOf(a.conf.Catalog.Snapshot()).forCaller(a, call.PrincipalFrom(ctx))
+}
 
-func (a *Adapter) listingOf(s *catalog.Snapshot) *listing {
+func (a *Adapter) listingsOf(s *catalog.Snapshot) *listings {
 	last := a.listed.Load()
 	if last != nil && last.snapshot == s {
 		return last
 	}
-	l := newListing(s, a.conf.Profile)
+	ls := &listings{snapshot: s, tools: a.conf.View.toolsOf(s), byTool: map[[sha256.Size]byte]*listing{}, byWho: map[*identity.Principal]*listing{}}
+	ls.all = newListing(ls.tools, a.conf.Profile)
 	if last != nil {
-		for _, name := range last.names {
-			if _, listed := slices.BinarySearch(l.names, name); !listed {
+		for _, name := range last.all.names {
+			if _, listed := slices.BinarySearch(ls.all.names, name); !listed {
 				a.removed.add(name)
 			}
 		}
 	}
-	a.listed.Store(l)
-	return l
+	a.listed.Store(ls)
+	return ls
 }
 
-func newListing(s *catalog.Snapshot, p toolschema.Profile) *listing {
-	tools := s.Tools()
-	l := &listing{snapshot: s, names: make([]string, len(tools)), ends: make([]int, len(tools))}
-	for i, m := range tools {
-		l.names[i] = m.Tool.Name
-		l.encoded = appendTool(l.encoded, m, p)
+func newListing(tools []listedTool, p toolschema.Profile) *listing {
+	l := &listing{names: make([]string, len(tools)), ends: make([]int, len(tools))}
+	for i, t := range tools {
+		l.names[i] = t.name
+		if t.method == nil {
+			l.encoded = append(l.encoded, callToolDefinition...)
+		} else {
+			l.encoded = appendTool(l.encoded, t.name, t.method, p)
+		}
 		l.encoded = append(l.encoded, ',')
 		l.ends[i] = len(l.encoded)
 	}
@@ -104,11 +112,11 @@ func cursorSum(name string) [6]byte {
 	return [6]byte(sum[:6])
 }
 
-// appendTool appends the MCP definition of m with schemas of the profile. All four hints are always present, since their defaults in MCP are easy to misread.
-func appendTool(dst []byte, m *catalog.Method, p toolschema.Profile) []byte {
+// appendTool appends the MCP definition of m under a name, with schemas of the profile. All four hints are always present, since their defaults in MCP are easy to misread.
+func appendTool(dst []byte, name string, m *catalog.Method, p toolschema.Profile) []byte {
 	h := m.Tool.Hints
 	dst = append(dst, `{"name":`...)
-	dst = appendString(dst, m.Tool.Name)
+	dst = appendString(dst, name)
 	dst = append(dst, `,"title":`...)
 	dst = appendString(dst, m.Tool.Title)
 	dst = append(dst, `,"description":`...)
@@ -149,5 +157,5 @@ func openSchema(schema []byte) []byte {
 
 // errorFits says whether a result of m may have the member "error" besides what the contract gives it.
 func errorFits(m *catalog.Method) bool {
-	return m.Kind().Server || m.Desc.Output().Fields().ByJSONName("error") == nil
+	return m == nil || m.Kind().Server || m.Desc.Output().Fields().ByJSONName("error") == nil
 }

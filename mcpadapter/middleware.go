@@ -15,7 +15,7 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		switch method {
 		case "tools/list":
 			params, _ := req.GetParams().(*mcp.ListToolsParams)
-			return a.listTools(params)
+			return a.listTools(ctx, params)
 		case "tools/call":
 			r, ok := req.(*mcp.CallToolRequest)
 			if !ok || r.Params == nil {
@@ -51,12 +51,12 @@ func forTransport(ctx context.Context, res mcp.Result) mcp.Result {
 	return &told
 }
 
-func (a *Adapter) listTools(params *mcp.ListToolsParams) (mcp.Result, error) {
+func (a *Adapter) listTools(ctx context.Context, params *mcp.ListToolsParams) (mcp.Result, error) {
 	cursor, modern := "", false
 	if params != nil {
 		cursor, modern = params.Cursor, isModern(params.Meta)
 	}
-	tools, next, err := a.currentListing().page(cursor, a.conf.PageTools, a.conf.PageBytes)
+	tools, next, err := a.currentListing(ctx).page(cursor, a.conf.PageTools, a.conf.PageBytes)
 	if err != nil {
 		return nil, err
 	}
