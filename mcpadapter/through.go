@@ -14,12 +14,9 @@ import (
 
 // callThrough runs the tool that a call of call_tool names. What is wrong with the name is a tool error: the model wrote it.
 func (a *Adapter) callThrough(ctx context.Context, s *catalog.Snapshot, t toolCall) (*result, error) {
-	name, inner, err := calledThrough(t.arguments)
-	if err != nil {
-		return errorResult(nil, &toolError{
-			Code: codeName(codes.InvalidArgument), Message: "the arguments do not fit the tool: " + err.Error(),
-			Hint: `give the tool's name as "name" and its arguments as the object "arguments"`,
-		}, nil), nil
+	name, inner, bad := calledThrough(t.arguments)
+	if bad != nil {
+		return errorResult(nil, bad, nil), nil
 	}
 	if name == "" || name == callTool {
 		return errorResult(nil, &toolError{
@@ -56,7 +53,7 @@ func (a *Adapter) unknownInner(ctx context.Context, s *catalog.Snapshot, name st
 
 // calledThrough returns the tool and the arguments that a call of call_tool names. Models often write the arguments as a string of JSON;
 // that is what they mean all the same.
-func calledThrough(arguments json.RawMessage) (name string, inner json.RawMessage, err error) {
+func calledThrough(arguments json.RawMessage) (name string, inner json.RawMessage, bad *toolError) {
 	var in struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
@@ -65,7 +62,10 @@ func calledThrough(arguments json.RawMessage) (name string, inner json.RawMessag
 		dec := json.NewDecoder(bytes.NewReader(arguments))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&in); err != nil {
-			return "", nil, err
+			return "", nil, &toolError{
+				Code: codeName(codes.InvalidArgument), Message: "the arguments do not fit the tool: " + err.Error(),
+				Hint: `give the tool's name as "name" and its arguments as the object "arguments"`,
+			}
 		}
 	}
 	inner = bytes.TrimSpace(in.Arguments)

@@ -38,7 +38,10 @@ import (
 	"github.com/toolway/toolway/mcpadapter"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The search library keeps its workers for as long as the program runs.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+}
 
 const shopProto = `
 syntax = "proto3";

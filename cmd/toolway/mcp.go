@@ -8,6 +8,7 @@ import (
 
 func mcpCommand() *cobra.Command {
 	var f sourceFlags
+	var view string
 	cmd := &cobra.Command{
 		Use:     "mcp --backend [NAME=]TARGET...",
 		Short:   "Serve backends to an agent host over MCP on standard input and output",
@@ -22,6 +23,9 @@ func mcpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if view != "" {
+				c.MCP.View = view
+			}
 			m, err := openServing(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -31,5 +35,6 @@ func mcpCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().StringVar(&view, "view", "", "`NAME` of the view to show: one of the configuration, or search, whose three tools find, describe and call all others (default: every tool)")
 	return cmd
 }

@@ -87,7 +87,7 @@ func (b *builder) backend(in input) []*Method {
 		}
 	}
 	for _, want := range in.services {
-		if !slices.ContainsFunc(c.services, func(sd serviceDescriptor) bool { return listed([]string{want}, string(sd.FullName())) }) {
+		if !slices.ContainsFunc(c.services, func(sd serviceDescriptor) bool { return Listed([]string{want}, string(sd.FullName())) }) {
 			b.find(be, "service-missing", SeverityWarning, want, "backend %q does not bring service %q, which its configuration lists; mend the list or the backend", be.Name, want)
 		}
 	}
@@ -96,7 +96,7 @@ func (b *builder) backend(in input) []*Method {
 
 // mayBring says whether the backend may own the service, and reports if that needs saying.
 func (b *builder) mayBring(be *Backend, in input, service string) bool {
-	if len(in.services) > 0 && !listed(in.services, service) {
+	if len(in.services) > 0 && !Listed(in.services, service) {
 		return false
 	}
 	if !in.trusted {
@@ -117,8 +117,8 @@ func (b *builder) mayBring(be *Backend, in input, service string) bool {
 	return true
 }
 
-// listed says whether a list of full names and "pkg.*" patterns holds the service.
-func listed(list []string, service string) bool {
+// Listed says whether a list of full names and "pkg.*" patterns holds the service.
+func Listed(list []string, service string) bool {
 	return slices.ContainsFunc(list, func(want string) bool {
 		pkg, all := strings.CutSuffix(want, "*")
 		return want == service || all && (pkg == "" || strings.HasSuffix(pkg, ".") && strings.HasPrefix(service, pkg))

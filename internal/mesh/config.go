@@ -95,6 +95,10 @@ type MCP struct {
 	Sessions bool `yaml:"sessions"`
 	// Profile is the subset of JSON Schema that tools are listed with: "portable", "full" or "strict". Default portable.
 	Profile string `yaml:"profile"`
+	// View is the view that /mcp and stdio show. Default: every tool.
+	View string `yaml:"view"`
+	// Views are further endpoints, /mcp/{name}, with some of the tools each. The view "search" is always there.
+	Views []View `yaml:"views"`
 }
 
 // Admin is the operator's listener.
@@ -214,6 +218,9 @@ func (c *Config) Normalise() error {
 	}
 	if _, err := toolschema.ParseProfile(c.MCP.Profile); err != nil {
 		return fmt.Errorf("mcp.profile: %w", err)
+	}
+	if err := c.MCP.normaliseViews(); err != nil {
+		return err
 	}
 	return c.checkLists()
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/toolway/toolway/internal/dial"
 	"github.com/toolway/toolway/internal/meshapi"
 	"github.com/toolway/toolway/internal/proxy"
-	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/internal/transcode"
 	"github.com/toolway/toolway/mcpadapter"
 )
@@ -55,7 +54,7 @@ type Mesh struct {
 	handler   call.Handler
 	proxy     *proxy.Server
 	health    *proxy.Health
-	mcp       *mcpadapter.Adapter
+	mcp       views
 	gateway   *gateway.Gateway
 
 	complete atomic.Bool // every backend has been read once
@@ -117,15 +116,12 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	})...)
 	rules := call.NewRules(c.Metadata.Allow)
 	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
-	profile, err := toolschema.ParseProfile(c.MCP.Profile)
-	if err != nil {
-		return nil, err
-	}
-	m.mcp = mcpadapter.New(mcpadapter.Config{
-		Profile: profile,
+	if m.mcp, err = openViews(c.MCP, mcpadapter.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
-	})
+	}); err != nil {
+		return nil, err
+	}
 	m.gateway = gateway.New(gateway.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
@@ -209,17 +205,16 @@ func (m *Mesh) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 	if err := m.catalog.Ready(wait); err != nil && ctx.Err() == nil {
 		m.log.Warn("serving before every backend has answered; clients are told when tools come", "error", err)
 	}
-	return m.mcp.ServeStdio(ctx, in, out)
+	m.reportViews()
+	return m.mcp[""].ServeStdio(ctx, in, out)
 }
 
 // Close ends everything that Open started and waits for it. It does not drain; Serve does.
 func (m *Mesh) Close() {
 	m.stop()
 	m.running.Wait()
-	if m.mcp != nil {
-		if err := m.mcp.Close(); err != nil {
-			m.log.Error("close the MCP door", "error", err)
-		}
+	if err := m.mcp.close(); err != nil {
+		m.log.Error("close the MCP door", "error", err)
 	}
 	if m.catalog != nil {
 		if err := m.catalog.Close(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,6 +74,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 		if m.catalog.Ready(base) == nil {
 			s := m.catalog.Snapshot()
 			m.log.Info("ready", "backends", len(s.Backends())-1, "tools", len(s.Tools()), "findings", len(s.Findings()), "version", s.Version())
+			m.reportViews()
 		}
 	})
 
@@ -102,7 +104,7 @@ func (m *Mesh) drain(doors *http.Server, cut func()) {
 	m.draining.Store(true)
 	m.health.Shutdown()
 	m.gateway.Drain()
-	m.mcp.Drain()
+	m.mcp.drain()
 	bound := time.Duration(m.config.Drain)
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
@@ -128,10 +130,14 @@ func (m *Mesh) drain(doors *http.Server, cut func()) {
 
 // httpHandler is the HTTP and MCP doors on one listener. It is no http.ServeMux, which would answer odd paths with redirects of its own.
 func (m *Mesh) httpHandler() http.Handler {
-	mcp := m.mcp.HTTPHandler()
+	mcp := m.mcp.handlers()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/mcp" {
-			mcp.ServeHTTP(w, r)
+		if h := mcp[r.URL.Path]; h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		if name, ok := strings.CutPrefix(r.URL.Path, "/mcp/"); ok {
+			writeJSON(w, http.StatusNotFound, map[string]string{"error": m.mcp.unknown(name)})
 			return
 		}
 		m.gateway.ServeHTTP(w, r)

@@ -1,0 +1,96 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/toolway/toolway/internal/toolschema"
+	"github.com/toolway/toolway/mcpadapter"
+)
+
+// views are the MCP doors, one for each view, by name; "" is what /mcp and stdio show.
+type views map[string]*mcpadapter.Adapter
+
+// openViews makes the doors of all views, which differ from base in what they show.
+func openViews(c MCP, base mcpadapter.Config) (views, error) {
+	out := views{}
+	open := func(name string, v *View) error {
+		conf := base
+		profile := c.Profile
+		if v != nil {
+			profile, conf.Instructions = v.Profile, v.Instructions
+		}
+		var err error
+		if conf.Profile, err = toolschema.ParseProfile(profile); err != nil {
+			return err
+		}
+		conf.View = v.view()
+		out[name] = mcpadapter.New(conf)
+		return nil
+	}
+	if err := open("", c.view(c.View)); err != nil {
+		return nil, err
+	}
+	for i := range c.Views {
+		if err := open(c.Views[i].Name, &c.Views[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// handlers returns the endpoints by path.
+func (vs views) handlers() map[string]http.Handler {
+	out := map[string]http.Handler{}
+	for name, a := range vs {
+		path := "/mcp"
+		if name != "" {
+			path += "/" + name
+		}
+		out[path] = a.HTTPHandler()
+	}
+	return out
+}
+
+// unknown says that there is no such view.
+func (vs views) unknown(name string) string {
+	names := map[string]bool{}
+	for n := range vs {
+		if n != "" {
+			names[n] = true
+		}
+	}
+	return fmt.Sprintf("there is no view %q%s", name[:min(len(name), 100)], didYouMean(name, names))
+}
+
+func (vs views) drain() {
+	for _, a := range vs {
+		a.Drain()
+	}
+}
+
+func (vs views) close() error {
+	var errs []error
+	for _, a := range vs {
+		errs = append(errs, a.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// manyTools is how many tools most models and hosts still take.
+const manyTools = 128
+
+// reportViews says which views are of no use with the catalog as it is, and that there are too many tools for one list.
+func (m *Mesh) reportViews() {
+	s := m.catalog.Snapshot()
+	for i := range m.config.MCP.Views {
+		if v := &m.config.MCP.Views[i]; !v.Search && !slices.ContainsFunc(s.Tools(), v.has) {
+			m.log.Warn("no tool fits this view: look at its conditions, and at the names with: toolway tools list", "view", v.Name)
+		}
+	}
+	if n := len(s.Tools()); m.config.MCP.View == "" && n > manyTools {
+		m.log.Info("these are more tools than most models take: offer a view, such as /mcp/search", "tools", n)
+	}
+}
