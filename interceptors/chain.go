@@ -26,8 +26,7 @@ func Every(name string, ic grpc.StreamServerInterceptor) Policy {
 	return Policy{Name: name, For: func(*catalog.Method) grpc.StreamServerInterceptor { return ic }}
 }
 
-// Default returns the policies that calls pass, outermost first, in DESIGN.md's order: recover, observe, deadline, errors, validate, redact.
-// What the options leave out is not in it.
+// Default returns the policies that calls pass, outermost first, in DESIGN.md's order. What the options leave out is not in it.
 func Default(o Options) []Policy {
 	o = o.withDefaults()
 	return []Policy{
@@ -37,7 +36,9 @@ func Default(o Options) []Policy {
 		Audit(o),
 		Deadline(o),
 		Errors(o),
-		// authenticate, authorise, rules, shed, rate limit, bulkhead
+		Authenticate(o),
+		Authorise(o),
+		// rules, shed, rate limit, bulkhead
 		Validate(o),
 		// idempotency, approval, cache, stale
 		Redact(o),

@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 // Options are what the default chain needs. The zero value works: it logs to slog's default logger, and neither traces nor measures.
@@ -16,6 +18,9 @@ type Options struct {
 	Tracer trace.TracerProvider
 	// Meter counts and times calls. Nil: no metrics.
 	Meter metric.MeterProvider
+
+	// Authenticator says who calls, where the door has not. Nil: everybody is identity.Anonymous, who may do everything.
+	Authenticator call.Authenticator
 
 	// Timeout is the deadline of a unary call that brings none, unless the method says otherwise. Default 60 seconds.
 	Timeout time.Duration

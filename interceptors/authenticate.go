@@ -1,0 +1,44 @@
+package interceptors
+
+import (
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
+)
+
+// Authenticate sets who calls, from the credentials of the call, unless its door has done so. Without an authenticator everybody is
+// identity.Anonymous. The health service is open to all: load balancers and orchestrators have no credentials.
+func Authenticate(o Options) Policy {
+	const name = "authenticate"
+	ic := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		ctx := stream.Context()
+		c := call.FromContext(ctx)
+		switch {
+		case c == nil:
+			return errNoCall
+		case c.Principal != nil: // the door's
+		case o.Authenticator == nil:
+			c.Principal = identity.Anonymous
+		default:
+			p, err := o.Authenticator.Authenticate(ctx, c.Credentials)
+			if err != nil {
+				reason, _ := identity.Reason(err)
+				c.Decide(name, "refused", reason)
+				return err
+			}
+			c.Principal = p
+		}
+		c.Decide(name, "known", c.Principal.How)
+		return next(srv, stream)
+	}
+	return Policy{Name: name, For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+		if m.Service != nil && m.Service.Infrastructure && strings.HasPrefix(m.FullMethod, "/grpc.health.v1.Health/") {
+			return nil
+		}
+		return ic
+	}}
+}
