@@ -40,7 +40,9 @@ func Default(o Options) []Policy {
 		Authorise(o),
 		// rules, shed, rate limit, bulkhead
 		Validate(o),
-		// idempotency, approval, cache, stale
+		Idempotency(o),
+		Approval(o),
+		// cache, stale
 		Redact(o),
 	}
 }

@@ -34,6 +34,10 @@ type Options struct {
 
 	// Audit says where records of calls go. The zero value: nowhere.
 	Audit AuditOptions
+	// Idempotency says where idempotency keys are kept.
+	Idempotency IdempotencyOptions
+	// Approval says where approvals are kept.
+	Approval ApprovalOptions
 
 	// Address is where the gRPC door can be reached, for the grpcurl lines in the log. Default "127.0.0.1:7070".
 	Address string
