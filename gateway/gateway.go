@@ -149,7 +149,7 @@ func newTable(s *catalog.Snapshot, logger *slog.Logger) *table {
 	}
 	methods := make([]*catalog.Method, 0, len(s.Methods()))
 	for _, m := range s.Methods() {
-		if !m.Service.Infrastructure {
+		if !m.Service.Infrastructure && m.Exposed(catalog.DoorHTTP) {
 			methods = append(methods, m)
 			add(rpc(m))
 		}
@@ -242,10 +242,10 @@ func notFound(s *catalog.Snapshot, verb, path string) string {
 	if !ok || !strings.Contains(service, ".") {
 		return text + "; /openapi.json lists them all"
 	}
-	if svc := s.Service(service); svc != nil && !svc.Infrastructure {
+	if svc := s.Service(service); svc != nil && !svc.Infrastructure && svc.Exposed(catalog.DoorHTTP) {
 		near := nearmiss.Find(method, func(yield func(string) bool) {
 			for _, m := range svc.Methods {
-				if !yield(string(m.Desc.Name())) {
+				if m.Exposed(catalog.DoorHTTP) && !yield(string(m.Desc.Name())) {
 					return
 				}
 			}
@@ -257,7 +257,7 @@ func notFound(s *catalog.Snapshot, verb, path string) string {
 	}
 	near := nearmiss.Find(service, func(yield func(string) bool) {
 		for _, svc := range s.Services() {
-			if !svc.Infrastructure && !yield(string(svc.Desc.FullName())) {
+			if !svc.Infrastructure && svc.Exposed(catalog.DoorHTTP) && !yield(string(svc.Desc.FullName())) {
 				return
 			}
 		}

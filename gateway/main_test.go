@@ -175,7 +175,7 @@ func (b *backend) start(t testing.TB) call.Handler {
 		server.Stop()
 		<-done
 	})
-	router := backends.New(func(string) *dial.Conn { return conn }, nil)
+	router := backends.New(func(string) *dial.Conn { return conn }, nil, backends.Options{})
 	return interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{Logger: slog.New(slog.DiscardHandler)})...)
 }
 

@@ -100,6 +100,9 @@ func openAPI(t *table) object {
 	b := &apiBuilder{schemas: newSchemas(), paths: map[string]*pathItem{}, operations: map[string]int{}}
 	tags := map[string]object{}
 	for _, r := range t.routes {
+		if r.method.Quarantine != "" {
+			continue
+		}
 		b.add(r)
 		tags[string(r.method.Service.Desc.FullName())] = tag(r.method.Service)
 	}

@@ -39,6 +39,7 @@ func Default(o Options) []Policy {
 		Authenticate(o),
 		Authorise(o),
 		// rules, shed, rate limit, bulkhead
+		Quarantine(o),
 		Validate(o),
 		Idempotency(o),
 		Approval(o),

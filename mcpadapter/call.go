@@ -68,7 +68,10 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 	defer p.stop()
 	for rounds := 1; ; rounds++ {
 		requests, err := Requests(m, t.arguments)
-		if err != nil {
+		switch {
+		case err != nil && m.Quarantine != "": // the chain refuses the call, whatever its arguments
+			requests = call.One(call.NewFrame(m.Desc.Input(), nil))
+		case err != nil:
 			return errorResult(m, badArguments(err), nil), nil
 		}
 		at := a.attempt(ctx, m, &t, requests, last, p)

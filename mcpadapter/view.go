@@ -52,9 +52,12 @@ func (a *Adapter) tool(ctx context.Context, s *catalog.Snapshot, name string) *c
 	return a.visible(ctx, m)
 }
 
-// visible returns m if the caller may know of it.
+// visible returns m if the door exposes it and the caller may know of it.
 func (a *Adapter) visible(ctx context.Context, m *catalog.Method) *catalog.Method {
-	if m == nil || a.conf.Visibility == nil || a.conf.Visibility.Visible(call.PrincipalFrom(ctx), call.MCP, m) {
+	if m == nil || !m.Exposed(catalog.DoorMCP) {
+		return nil
+	}
+	if a.conf.Visibility == nil || a.conf.Visibility.Visible(call.PrincipalFrom(ctx), call.MCP, m) {
 		return m
 	}
 	return nil

@@ -21,6 +21,7 @@ type input struct {
 	analysis *analysis // nil while no contract is known
 	services []string  // the only services that it may bring; empty means all
 	trusted  bool      // compiled in: may bring reserved services
+	rules    *laid     // laid over the analysis; nil without rules
 	findings []Finding // of its sources
 }
 
@@ -37,23 +38,31 @@ func isInfrastructure(service string) bool {
 // builder makes one snapshot of all inputs. Whatever two backends both claim goes to the first in the order of the configuration.
 type builder struct {
 	*Snapshot
+	rules  *ruleSet
 	routes map[string]*Method
 	hash   *strings.Builder
 }
 
-func build(inputs []input) *Snapshot {
+// build makes a snapshot; rs may be nil.
+func build(rs *ruleSet, inputs []input) *Snapshot {
 	b := builder{
 		Snapshot: &Snapshot{
 			byMethod: map[string]*Method{}, byTool: map[string]*Method{}, byService: map[string]*Service{},
 			byShape: map[string]*Resource{}, byPrompt: map[string]*Prompt{}, superseded: make(chan struct{}),
 		},
-		routes: map[string]*Method{}, hash: &strings.Builder{},
+		rules: rs, routes: map[string]*Method{}, hash: &strings.Builder{},
 	}
+	if rs == nil {
+		b.rules = new(ruleSet)
+	}
+	b.hash.WriteString(b.rules.print)
 	var order []*Method
 	for _, in := range inputs {
 		order = append(order, b.backend(in)...)
 	}
 	b.nameTools(order)
+	b.judge(inputs, order)
+	b.checkRules(inputs)
 	b.linkParents()
 	slices.SortFunc(b.resources, func(x, y *Resource) int { return cmp.Compare(x.URI, y.URI) })
 	slices.SortFunc(b.methods, func(x, y *Method) int { return cmp.Compare(x.FullMethod, y.FullMethod) })
@@ -83,7 +92,7 @@ func (b *builder) backend(in input) []*Method {
 	var out []*Method
 	for _, si := range in.analysis.services {
 		if b.mayBring(be, in, string(si.desc.FullName())) {
-			out = append(out, b.service(be, in.analysis, si)...)
+			out = append(out, b.service(be, in, si)...)
 		}
 	}
 	for _, want := range in.services {
@@ -125,12 +134,13 @@ func Listed(list []string, service string) bool {
 	})
 }
 
-func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {
+func (b *builder) service(be *Backend, in input, si *serviceInfo) []*Method {
 	s := &Service{Desc: si.desc, Backend: be, Infrastructure: isInfrastructure(string(si.desc.FullName())), Mesh: strings.HasPrefix(string(si.desc.FullName()), reserved)}
 	b.services = append(b.services, s)
 	b.byService[string(si.desc.FullName())] = s
 	for _, info := range si.methods {
-		m := info.serve(a, s, be)
+		shaped, findings := in.rules.of(info)
+		m := info.serve(shaped, in.analysis, s, be)
 		s.Methods = append(s.Methods, m)
 		b.methods = append(b.methods, m)
 		b.byMethod[m.FullMethod] = m
@@ -138,7 +148,8 @@ func (b *builder) service(be *Backend, a *analysis, si *serviceInfo) []*Method {
 			m.Tool, m.Bindings = Tool{}, nil
 			continue
 		}
-		b.report(be, info.findings)
+		b.report(be, findings)
+		m.hidden = b.rules.hide(m)
 		b.bind(m)
 		if s.Mesh { // an agent is offered it by a view that names it, never by what else there is
 			m.Tool.Name = ""
@@ -197,7 +208,7 @@ func (b *builder) nameTools(order []*Method) {
 // list gives m's tool its name and, unless it is withdrawn, a place in the list.
 func (b *builder) list(m *Method) {
 	b.byTool[m.Tool.Name] = m
-	if m.Backend.State != Down {
+	if m.Backend.State != Down && m.Exposed(DoorMCP) {
 		b.tools = append(b.tools, m)
 	}
 }

@@ -21,6 +21,7 @@ type Catalog struct {
 	log      *slog.Logger
 	debounce time.Duration
 	backends []*backend
+	rules    *ruleSet
 	reports  chan sourced
 	ready    chan struct{}
 	stop     context.CancelFunc
@@ -31,6 +32,13 @@ type Catalog struct {
 type Config struct {
 	// Backends in the order in which they own what several of them bring.
 	Backends []BackendConfig
+	// Rules are the operator's, laid over what contracts say in their order: later ones win.
+	Rules []Rule
+	// Expose says what each door exposes. Default: everything.
+	Expose Exposure
+	// Judge says why the definition of a method must not be served before it has been reviewed, or "". It is asked once per definition, never
+	// about the mesh's own methods. Default: everything is served.
+	Judge func(*Method) string
 	// Logger gets every new finding and every change. Default: nothing is logged.
 	Logger *slog.Logger
 	// Debounce is how long changes are collected before a new snapshot is made. Default 100 ms.
@@ -66,6 +74,10 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	c := &Catalog{log: cfg.Logger, debounce: cmp.Or(cfg.Debounce, 100*time.Millisecond), reports: make(chan sourced), ready: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if c.rules, err = newRuleSet(cfg); err != nil {
+		return nil, fmt.Errorf("open the catalog: %w", err)
 	}
 	names := map[string]bool{}
 	for _, bc := range cfg.Backends {
@@ -205,8 +217,9 @@ func (c *Catalog) build() *Snapshot {
 	inputs := make([]input, len(c.backends))
 	for i, b := range c.backends {
 		inputs[i] = b.input()
+		inputs[i].rules = b.laidOver(c.rules)
 	}
-	return build(inputs)
+	return build(c.rules, inputs)
 }
 
 func (c *Catalog) publish(s *Snapshot) {
@@ -244,9 +257,19 @@ type backend struct {
 	loaded   []*contract // per source: its files alone, for those that donate
 	revs     []int       // per source: the revision that loaded holds
 	analysis *analysis
-	made     string // from which revisions analysis was made
+	made     string    // from which revisions analysis was made
+	rules    *laid     // over laidOn
+	laidOn   *analysis // what rules was made of
 	failed   []Finding
 	found    []Finding // by the loader
+}
+
+// laidOver returns the rules as they lie over the backend's contract.
+func (b *backend) laidOver(rs *ruleSet) *laid {
+	if b.analysis != nil && b.laidOn != b.analysis {
+		b.rules, b.laidOn = rs.lay(b.analysis, b.cfg.Name), b.analysis
+	}
+	return b.rules
 }
 
 func newBackend(bc BackendConfig) (*backend, error) {

@@ -87,13 +87,13 @@ func compiledIn(s *Snapshot, b *Backend) bool {
 
 func (r *Report) method(m *Method) {
 	name := string(m.Desc.FullName())
-	if !m.info.commented {
+	if !m.commented {
 		r.find(m.Backend, "comment-missing", name, "method %s has no comment, so agents read a generated sentence; say in a comment what it does and when to use it, or give its descriptors with source info (protoc --include_source_info)", name)
 	}
-	if m.info.cut {
+	if m.cut {
 		r.find(m.Backend, "name-cut", m.Tool.Name, "the tool name of %s is longer than %d characters and was cut to %q; set the tool_name option (toolway.v1) to a short one", name, MaxToolName, m.Tool.Name)
 	}
-	if m.info.annotated == noEvidence {
+	if m.annotated == noEvidence {
 		r.find(m.Backend, "write-unannotated", name, "method %s does not say whether it writes or may be repeated, so agents are told that it is destructive; set idempotency_level, or the options of toolway.v1", name)
 	}
 }

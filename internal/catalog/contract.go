@@ -69,7 +69,7 @@ func Static(backend string, set *descriptorpb.FileDescriptorSet) (*Snapshot, err
 	if err != nil {
 		return nil, err
 	}
-	return build([]input{{name: backend, analysis: analyse(c, ""), trusted: true, findings: c.findings}}), nil
+	return build(nil, []input{{name: backend, analysis: analyse(c, ""), trusted: true, findings: c.findings}}), nil
 }
 
 // ReadFile returns a snapshot of the one backend whose contract is the descriptor set or buf image at path (see File for the forms). It is an

@@ -32,8 +32,8 @@ func title(md protoreflect.MethodDescriptor, opt *toolwayv1.MethodOptions) strin
 }
 
 // describe returns what agents read about a method: the option, the comment or a generated sentence, always ending in the full name, so
-// that a name that was cut can be traced. comment says whether a person wrote it.
-func describe(md protoreflect.MethodDescriptor, opt *toolwayv1.MethodOptions, deprecated bool) (text string, comment bool) {
+// that a name that was cut can be traced. Examples come before that; they are bounded by the caller. comment says whether a person wrote it.
+func describe(md protoreflect.MethodDescriptor, opt *toolwayv1.MethodOptions, deprecated bool, examples []string) (text string, comment bool) {
 	text, comment = clean(opt.GetDescription(), true), true
 	if text == "" {
 		text = clean(toolschema.Comment(md, MaxDescription), true)
@@ -45,6 +45,13 @@ func describe(md protoreflect.MethodDescriptor, opt *toolwayv1.MethodOptions, de
 		text = "Deprecated. " + text
 	}
 	tail := "\n\nCalls " + cut(string(md.FullName()), MaxDescription/2) + "."
+	switch len(examples) {
+	case 0:
+	case 1:
+		tail = "\n\nExample: " + examples[0] + tail
+	default:
+		tail = "\n\nExamples:\n" + strings.Join(examples, "\n") + tail
+	}
 	return cut(text, MaxDescription-utf8.RuneCountInString(tail)) + tail, comment
 }
 

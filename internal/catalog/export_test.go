@@ -23,5 +23,5 @@ func snapshotOf(raws []rawFile) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return build([]input{{name: "x", analysis: analyse(c, ""), findings: c.findings}}), nil
+	return build(nil, []input{{name: "x", analysis: analyse(c, ""), findings: c.findings}}), nil
 }

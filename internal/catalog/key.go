@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
+	"github.com/toolway/toolway/internal/nearmiss"
 )
 
 // KeyTemplate makes an idempotency key of a request, as "{incident}:{action}:{target.name}". It is safe for concurrent use.
@@ -75,7 +76,11 @@ func keyPath(md protoreflect.MessageDescriptor, path string) ([]protoreflect.Fie
 		}
 		fd := md.Fields().ByName(protoreflect.Name(name))
 		if fd == nil {
-			return nil, fmt.Errorf("field %q: %s has no field %q", path, md.FullName(), name)
+			near := nearmiss.Find(name, fieldNames(md))
+			if near != "" {
+				near = fmt.Sprintf("; did you mean %q?", near)
+			}
+			return nil, fmt.Errorf("field %q: %s has no field %q%s", path, md.FullName(), name, near)
 		}
 		if fd.IsList() || fd.IsMap() {
 			return nil, fmt.Errorf("field %q: %s is repeated", path, fd.FullName())
@@ -184,15 +189,4 @@ func (p *Policy) keyTemplate(md protoreflect.MethodDescriptor) (*KeyTemplate, er
 		return ParseKeyField(md.Input(), p.KeyField)
 	}
 	return ParseKeyTemplate(md.Input(), p.KeyTemplate)
-}
-
-// checkOnce reports policies that a method cannot have.
-func (m *methodInfo) checkOnce() {
-	name := string(m.Desc.FullName())
-	if _, err := m.Policy.keyTemplate(m.Desc); err != nil {
-		m.find("idempotency-key-invalid", SeverityWarning, name, "the idempotency option of %s makes no key: %v; callers have to send their own", name, err)
-	}
-	if m.Policy.Approval != ApprovalNone && m.Desc.IsStreamingClient() {
-		m.find("approval-impossible", SeverityError, name, "%s wants approval %q and streams its requests: there is no one request to agree to, so every call is refused; take out the option, or make it a unary method", name, m.Policy.Approval)
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/internal/toolschema"
+	"github.com/toolway/toolway/internal/transcode"
 )
 
 // analysis is what is made of one contract alone, once, whatever else the catalog holds.
@@ -32,16 +33,17 @@ type serviceInfo struct {
 
 // methodInfo is a method before ownership is settled. It outlives snapshots, so that schemas and hashes are made once per contract.
 type methodInfo struct {
-	Method    // without Service and Backend
-	long      string
-	routes    []route
-	commented bool
-	annotated evidence
-	findings  []Finding
-	in, out   schemas
-	hash      string
-	hashOnce  sync.Once
-	cut       bool
+	Method                                 // as the contract has it, without Service and Backend
+	contract      *toolwayv1.MethodOptions // nil where the contract has none
+	codecs        *transcode.Set
+	sets          [2]*FieldSet // of the contract
+	prefix, long  string
+	routes        []route
+	routeFindings []Finding
+	findings      []Finding // of routes and of the contract's options
+	in, out       schemas
+	hash          string
+	hashOnce      sync.Once
 
 	required     []protoreflect.FieldDescriptor
 	requiredOnce sync.Once
@@ -54,8 +56,9 @@ func analyse(c *contract, prefix string) *analysis {
 	for _, sd := range c.services {
 		s := &serviceInfo{desc: sd}
 		for i := range sd.Methods().Len() {
-			m := analyseMethod(sd.Methods().Get(i), prefix)
-			m.marked = [2]*FieldSet{sets[m.Desc.Input().FullName()], sets[m.Desc.Output().FullName()]}
+			md := sd.Methods().Get(i)
+			m := &methodInfo{prefix: prefix, codecs: c.codecs, sets: [2]*FieldSet{sets[md.Input().FullName()], sets[md.Output().FullName()]}}
+			m.analyse(md)
 			s.methods = append(s.methods, m)
 		}
 		if !isInfrastructure(string(sd.FullName())) {
@@ -67,43 +70,54 @@ func analyse(c *contract, prefix string) *analysis {
 	return a
 }
 
-func analyseMethod(md protoreflect.MethodDescriptor, prefix string) *methodInfo {
-	sd := md.Parent()
-	m := &methodInfo{Method: Method{FullMethod: "/" + string(sd.FullName()) + "/" + string(md.Name()), Desc: md}}
-	opt, _ := proto.GetExtension(methodOptions(md), toolwayv1.E_Method).(*toolwayv1.MethodOptions)
+func (m *methodInfo) analyse(md protoreflect.MethodDescriptor) {
+	m.FullMethod, m.Desc = "/"+string(md.Parent().FullName())+"/"+string(md.Name()), md
 	m.Deprecated = methodOptions(md).GetDeprecated() || deprecatedParent(md)
-	m.routes, m.findings = routes(md)
+	m.contract, _ = proto.GetExtension(methodOptions(md), toolwayv1.E_Method).(*toolwayv1.MethodOptions)
+	m.routes, m.routeFindings = routes(md)
 	for _, r := range m.routes {
 		m.Bindings = append(m.Bindings, r.Binding)
 	}
-	m.Tool.Name, m.long = defaultToolName(prefix, md), longToolName(prefix, md)
-	m.cut = len(prefix+wholeToolName(md)) > MaxToolName
-	if name := opt.GetToolName(); name != "" {
-		if full := prefix + name; validToolName(full) {
-			m.Tool.Name, m.cut = full, false
-		} else {
-			m.find("tool-name-invalid", SeverityWarning, full, "tool name %q of %s is not served, %q stands for it: a name is [a-zA-Z][a-zA-Z0-9_-]*, at most %d characters; mend the tool_name option or the prefix",
-				full, md.FullName(), m.Tool.Name, MaxToolName)
-		}
-	}
-	m.Tool.Title = title(md, opt)
-	m.Tool.Description, m.commented = describe(md, opt, m.Deprecated)
-	m.Tool.Hints, m.annotated = hints(md, opt, m.Bindings)
-	if opt.GetReadOnly() && opt.GetDestructive() {
-		m.find("option-contradiction", SeverityWarning, string(md.FullName()), "%s says that it is read-only and destructive; read-only is taken; take out one of the two options", md.FullName())
-	}
-	m.Policy = policyOf(md, opt)
-	m.checkOnce()
-	m.Timeout, m.MaxTimeout = duration(opt.GetTimeout()), duration(opt.GetMaxTimeout())
-	if m.MaxTimeout > 0 && m.Timeout > m.MaxTimeout {
-		m.find("option-contradiction", SeverityWarning, string(md.FullName()), "%s has a timeout of %v above its max_timeout of %v; the cap is taken; lower the timeout", md.FullName(), m.Timeout, m.MaxTimeout)
-		m.Timeout = m.MaxTimeout
-	}
-	return m
+	m.long = longToolName(m.prefix, md)
+	m.findings = slices.Concat(m.routeFindings, m.shape(&m.Method, terms{MethodOptions: m.contract, labels: serviceOptions(md).GetLabels()}))
 }
 
 func (m *methodInfo) find(code, severity, subject, format string, args ...any) {
 	m.findings = append(m.findings, Finding{Code: code, Severity: severity, Subject: subject, Message: fmt.Sprintf(format, args...)})
+}
+
+// shape makes of the options what they say about the method, and returns what is wrong with them.
+func (m *methodInfo) shape(to *Method, o terms) []Finding {
+	f, md, opt := &faults{method: m.Desc, from: o.from}, m.Desc, o.MethodOptions
+	to.Tool.Name, to.cut = defaultToolName(m.prefix, md), len(m.prefix+wholeToolName(md)) > MaxToolName
+	if name := opt.GetToolName(); name != "" {
+		if full := m.prefix + name; validToolName(full) {
+			to.Tool.Name, to.cut = full, false
+		} else {
+			f.find("tool-name-invalid", SeverityWarning, full, "tool name %q of %s is not served, %q stands for it: a name is [a-zA-Z][a-zA-Z0-9_-]*, at most %d characters; mend the tool_name option or the prefix",
+				full, md.FullName(), to.Tool.Name, MaxToolName)
+		}
+	}
+	to.Tool.Title = title(md, opt)
+	to.Tool.Description, to.commented = describe(md, opt, m.Deprecated, m.examples(o, f))
+	var ev hintEvidence
+	to.Tool.Hints, ev = hints(md, opt, m.Bindings)
+	to.annotated = ev.annotated()
+	if opt.GetReadOnly() && opt.GetDestructive() {
+		f.contradiction("%s says that it is read-only and destructive; read-only is taken; take out one of the two options", md.FullName())
+	}
+	to.Policy = policyOf(md, o, to.Tool.Hints, ev)
+	to.Timeout, to.MaxTimeout = duration(opt.GetTimeout()), duration(opt.GetMaxTimeout())
+	if to.MaxTimeout > 0 && to.Timeout > to.MaxTimeout {
+		f.contradiction("%s has a timeout of %v above its max_timeout of %v; the cap is taken; lower the timeout", md.FullName(), to.Timeout, to.MaxTimeout)
+		to.Timeout = to.MaxTimeout
+	}
+	to.marked = m.sets
+	for _, r := range o.fields {
+		to.mark(r)
+	}
+	to.checkPolicy(f, ev)
+	return f.found
 }
 
 // duration reads an option; negative and absurd values count as unset.
@@ -123,9 +137,8 @@ func deprecatedParent(md protoreflect.MethodDescriptor) bool {
 	return so.GetDeprecated() || fo.GetDeprecated()
 }
 
-// serve returns the method as one snapshot serves it.
-func (m *methodInfo) serve(a *analysis, s *Service, b *Backend) *Method {
-	out := m.Method
+// serve returns the method, as rules have left it, as one snapshot serves it.
+func (m *methodInfo) serve(out Method, a *analysis, s *Service, b *Backend) *Method {
 	out.Service, out.Backend, out.info, out.analysis, out.memo = s, b, m, a, new(sync.Map)
 	out.Bindings = slices.Clip(out.Bindings)
 	return &out

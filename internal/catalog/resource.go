@@ -213,17 +213,25 @@ func (b *builder) ownResources(s *Service, infos []*resourceInfo) {
 				info.URI, info.get.FullName(), s.Backend.Name, owner.Get.Desc.FullName(), owner.Backend.Name)
 			continue
 		}
+		get := method(info.get.Name())
+		if !get.Exposed(DoorMCP) {
+			continue
+		}
 		r := info.Resource
-		r.Backend, r.info, r.Get = s.Backend, info, method(info.get.Name())
-		if info.List != nil {
+		r.Backend, r.info, r.Get = s.Backend, info, get
+		if info.List != nil && method(info.list).Exposed(DoorMCP) {
 			l := *info.List
 			l.Method = method(info.list)
 			r.List = &l
+		} else {
+			r.List = nil
 		}
-		if info.Watch != nil {
+		if info.Watch != nil && method(info.watch).Exposed(DoorMCP) {
 			w := *info.Watch
 			w.Method = method(info.watch)
 			r.Watch = &w
+		} else {
+			r.Watch = nil
 		}
 		b.byShape[shape] = &r
 		b.owned = append(b.owned, &r)

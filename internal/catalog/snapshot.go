@@ -57,7 +57,8 @@ func (s *Snapshot) Services() []*Service { return s.services }
 // Methods returns all methods sorted by full method, infrastructure methods included.
 func (s *Snapshot) Methods() []*Method { return s.methods }
 
-// Tools returns the methods that agents may see now, sorted by tool name: no infrastructure, nothing withdrawn.
+// Tools returns the methods that agents may see now, sorted by tool name: no infrastructure, nothing withdrawn, quarantined or kept from the MCP
+// door.
 func (s *Snapshot) Tools() []*Method { return s.tools }
 
 // Findings returns what was left out or repaired while the snapshot was built.
@@ -140,6 +141,9 @@ type Method struct {
 	MaxTimeout time.Duration
 	// Policy is what the method's calls meet.
 	Policy Policy
+	// Quarantine says why the method's calls are refused until its definition has been reviewed; "" means that they are not. Such a tool is
+	// not listed.
+	Quarantine string
 	// Deprecated is the contract's option.
 	Deprecated bool
 
@@ -147,6 +151,11 @@ type Method struct {
 	analysis *analysis
 	memo     *sync.Map
 	marked   [2]*FieldSet // of requests and of responses
+	hidden   Doors        // that do not expose the method
+	// Of the options: commented says that a person wrote the description, cut that the tool's name was, refused that the policy cannot be
+	// kept, so that no door may expose the method.
+	commented, cut, refused bool
+	annotated               evidence
 }
 
 // Memo returns what derive returned when it was first asked for by this key: what a layer above makes of a method once per snapshot. When

@@ -24,9 +24,13 @@ type Config struct {
 	MCP      MCP       `yaml:"mcp"`
 	Admin    Admin     `yaml:"admin"`
 	Metadata Metadata  `yaml:"metadata"`
-	Deadline Deadline  `yaml:"deadline"`
-	Log      Log       `yaml:"log"`
-	Trace    Trace     `yaml:"trace"`
+	// Policy is the operator's word about methods, laid over what contracts say: later rules win.
+	Policy []PolicyRule `yaml:"policy"`
+	// Expose says which methods each door shows and serves.
+	Expose   Expose   `yaml:"expose"`
+	Deadline Deadline `yaml:"deadline"`
+	Log      Log      `yaml:"log"`
+	Trace    Trace    `yaml:"trace"`
 	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
 	// still knows its methods. Default: none is kept.
 	Data string `yaml:"data"`
@@ -220,6 +224,9 @@ func (c *Config) Normalise() error {
 		return fmt.Errorf("mcp.profile: %w", err)
 	}
 	if err := c.MCP.normaliseViews(); err != nil {
+		return err
+	}
+	if err := c.normalisePolicy(); err != nil {
 		return err
 	}
 	return c.checkLists()

@@ -117,6 +117,12 @@ func fits(n *yaml.Node, t reflect.Type, path string) error {
 		}
 		return nil
 	}
+	if t == reflect.TypeFor[Match]() && n.Kind != yaml.MappingNode {
+		t = reflect.TypeFor[Strings]()
+	}
+	if t == reflect.TypeFor[Strings]() && n.Kind == yaml.ScalarNode {
+		t = reflect.TypeFor[string]()
+	}
 	switch t.Kind() {
 	case reflect.Struct:
 		return fitsStruct(n, t, path)
@@ -152,6 +158,9 @@ func fitsStruct(n *yaml.Node, t reflect.Type, path string) error {
 	}
 	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {
+		if !t.Field(i).IsExported() {
+			continue
+		}
 		fields[t.Field(i).Tag.Get("yaml")] = t.Field(i).Type
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -96,7 +96,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		}
 		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix})
 	}
-	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Logger: o.Logger}); err != nil {
+	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Rules: c.rules(), Expose: c.Expose.catalog(), Logger: o.Logger}); err != nil {
 		return nil, err
 	}
 	local := backend.NewLocal()

@@ -73,6 +73,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 	m.running.Go(func() {
 		if m.catalog.Ready(base) == nil {
 			s := m.catalog.Snapshot()
+			m.warnUnexposed(s)
 			m.log.Info("ready", "backends", len(s.Backends())-1, "tools", len(s.Tools()), "findings", len(s.Findings()), "version", s.Version())
 			m.reportViews()
 		}

@@ -44,6 +44,9 @@ func newFileSet(snap *catalog.Snapshot) (*fileSet, error) {
 	fs := &fileSet{snap: snap, byPath: map[string]*file{}, owners: map[string]*backendFiles{}}
 	owning := map[*catalog.Backend][]string{}
 	for _, s := range snap.Services() {
+		if !s.Exposed(catalog.DoorGRPC) {
+			continue
+		}
 		name := string(s.Desc.FullName())
 		fs.services = append(fs.services, name)
 		owning[s.Backend] = append(owning[s.Backend], name)

@@ -43,7 +43,7 @@ func (h *Health) status(snap *catalog.Snapshot, service string) healthpb.HealthC
 	}
 	if service != "" {
 		s := snap.Service(service)
-		if s == nil {
+		if s == nil || !s.Exposed(catalog.DoorGRPC) {
 			return healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 		}
 		down = down || s.Backend.State != catalog.Up
@@ -74,6 +74,9 @@ func (h *Health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 	}
 	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{"": {Status: h.status(snap, "")}}}
 	for _, s := range snap.Services() {
+		if !s.Exposed(catalog.DoorGRPC) {
+			continue
+		}
 		name := string(s.Desc.FullName())
 		out.Statuses[name] = &healthpb.HealthCheckResponse{Status: h.status(snap, name)}
 	}

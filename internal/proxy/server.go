@@ -142,7 +142,7 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(ss)
 	snap := s.cfg.Catalog.Snapshot()
 	m := snap.Method(full)
-	if m == nil {
+	if m == nil || !m.Exposed(catalog.DoorGRPC) {
 		return s.refuse(ctx, full, unknown(snap, full))
 	}
 	if err := checkContentType(ctx); err != nil {
@@ -202,7 +202,7 @@ func unknown(snap *catalog.Snapshot, full string) error {
 		return status.Errorf(codes.Unimplemented, "malformed method name %q", full)
 	}
 	s := snap.Service(service)
-	if s == nil {
+	if s == nil || !s.Exposed(catalog.DoorGRPC) {
 		return unknownName(fmt.Sprintf("unknown service %q", service), "grpcurl ADDRESS list", nearmiss.Find(service, serviceNames(snap)))
 	}
 	return unknownName(fmt.Sprintf("unknown method %q of service %q", method, service), "grpcurl ADDRESS list "+service, nearmiss.Find(method, methodNames(s)))
@@ -221,7 +221,7 @@ func unknownName(what, list, near string) error {
 func serviceNames(snap *catalog.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, s := range snap.Services() {
-			if !yield(string(s.Desc.FullName())) {
+			if s.Exposed(catalog.DoorGRPC) && !yield(string(s.Desc.FullName())) {
 				return
 			}
 		}
@@ -231,7 +231,7 @@ func serviceNames(snap *catalog.Snapshot) iter.Seq[string] {
 func methodNames(s *catalog.Service) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, m := range s.Methods {
-			if !yield(string(m.Desc.Name())) {
+			if m.Exposed(catalog.DoorGRPC) && !yield(string(m.Desc.Name())) {
 				return
 			}
 		}
