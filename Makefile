@@ -55,6 +55,7 @@ vet: ## go vet in every module
 .PHONY: generate
 generate: ## Regenerate gen/ from proto/
 	$(BUF) generate
+	$(BUF) build --path proto/toolway/v1 --as-file-descriptor-set -o internal/meshapi/contract.binpb # with comments, which generated code has not
 	go -C tests generate .
 
 .PHONY: release-contract

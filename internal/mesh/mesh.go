@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/gateway"
-	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
@@ -83,12 +82,15 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if m.telemetry, err = openTelemetry(ctx, c.Trace, o.Version); err != nil {
 		return nil, err
 	}
-	backends := []catalog.BackendConfig{{Name: own, Sources: []catalog.Source{catalog.CompiledIn(
+	contract, err := meshapi.Contract()
+	if err != nil {
+		return nil, err
+	}
+	backends := []catalog.BackendConfig{{Name: own, Sources: []catalog.Source{catalog.CompiledIn(append(contract,
 		healthpb.File_grpc_health_v1_health_proto,
 		reflectionpb.File_grpc_reflection_v1_reflection_proto,
 		reflectionalphapb.File_grpc_reflection_v1alpha_reflection_proto,
-		toolwayv1.File_toolway_v1_catalog_proto,
-	)}}}
+	)...)}}}
 	for _, b := range c.Backends {
 		sources, err := m.sources(b)
 		if err != nil {
