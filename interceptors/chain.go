@@ -43,7 +43,7 @@ func Default(o Options) []Policy {
 		Validate(o),
 		Idempotency(o),
 		Approval(o),
-		// cache, stale
+		Cache(o),
 		Redact(o),
 	}
 }

@@ -38,6 +38,8 @@ type Options struct {
 	Idempotency IdempotencyOptions
 	// Approval says where approvals are kept.
 	Approval ApprovalOptions
+	// Cache bounds the cache of replies.
+	Cache CacheOptions
 
 	// Address is where the gRPC door can be reached, for the grpcurl lines in the log. Default "127.0.0.1:7070".
 	Address string

@@ -71,6 +71,8 @@ type Call struct {
 	ResultURI string
 	// Deadline is when the call has to be over, as its caller and the method's limits say; zero if there is no deadline. Set by deadline.
 	Deadline time.Time
+	// Freshness says how old the answer is, where answers may be reused.
+	Freshness Freshness
 	// Sent is true once the request has been handed to a backend's connection and is not known to have been refused unprocessed: from then
 	// on a failure does not prove that nothing happened.
 	Sent bool
@@ -108,6 +110,16 @@ func NewID() string {
 	var text [32]byte
 	hex.Encode(text[:], raw[:])
 	return string(text[:])
+}
+
+// Freshness says how old an answer is. The zero value is an answer that the backend has just given and that must not be reused.
+type Freshness struct {
+	// Cached is true for an answer that was given before, to a caller with the same rights; Stale if its time was over, but the backend is down.
+	Cached, Stale bool
+	// Age is the time since the backend gave it.
+	Age time.Duration
+	// Remaining is for how long it may still be reused; 0 means not at all.
+	Remaining time.Duration
 }
 
 // Step is what one interceptor did with a call.

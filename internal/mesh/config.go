@@ -31,6 +31,8 @@ type Config struct {
 	Deadline Deadline `yaml:"deadline"`
 	Log      Log      `yaml:"log"`
 	Trace    Trace    `yaml:"trace"`
+	// Cache is the cache of replies.
+	Cache Cache `yaml:"cache"`
 	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
 	// still knows its methods. Default: none is kept.
 	Data string `yaml:"data"`
@@ -175,6 +177,9 @@ func (c *Config) Normalise() error {
 	}
 	if c.GRPC.MaxMessageBytes == 0 {
 		c.GRPC.MaxMessageBytes = 16 << 20
+	}
+	if err := c.Cache.normalise(); err != nil {
+		return err
 	}
 	if r := c.Trace.SampleRatio; r != nil && (*r < 0 || *r > 1) {
 		return fmt.Errorf("trace.sample_ratio %v is not between 0 and 1", *r)

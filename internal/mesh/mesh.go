@@ -115,6 +115,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		MaxStreamTimeout: time.Duration(c.Deadline.StreamMax),
 		Reserve:          time.Duration(c.Deadline.Reserve),
 		Address:          c.GRPC.Addr,
+		Cache:            c.Cache.options(),
 	})...)
 	rules := call.NewRules(c.Metadata.Allow)
 	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
