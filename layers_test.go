@@ -29,6 +29,7 @@ var layers = map[string]int{
 	"internal/identity":        2,
 	"internal/catalog":         3,
 	"internal/call":            4,
+	"internal/rules":           4,
 	"internal/search":          4,
 	"internal/verify":          4,
 	"interceptors":             5,

@@ -38,7 +38,8 @@ func Default(o Options) []Policy {
 		Errors(o),
 		Authenticate(o),
 		Authorise(o),
-		// rules, shed, rate limit, bulkhead
+		Rules(o),
+		// shed, rate limit, bulkhead
 		Quarantine(o),
 		Validate(o),
 		Idempotency(o),

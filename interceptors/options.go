@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/rules"
 )
 
 // Options are what the default chain needs. The zero value works: it logs to slog's default logger, and neither traces nor measures.
@@ -32,6 +33,8 @@ type Options struct {
 	// negative means none.
 	Reserve time.Duration
 
+	// Rules are the operator's rules, tenancy among them. Nil: none.
+	Rules *rules.Set
 	// Audit says where records of calls go. The zero value: nowhere.
 	Audit AuditOptions
 	// Idempotency says where idempotency keys are kept.

@@ -67,6 +67,8 @@ type Call struct {
 	Asker Asker
 	// Replayed is true if the answer is that of an earlier call with the same idempotency key: doors say so to the caller.
 	Replayed bool
+	// Hidden is true if the caller may not know of the method: the door answers as if it were not there.
+	Hidden bool
 	// ResultURI is where the result is kept, if it was too large to be returned; "" if it was returned.
 	ResultURI string
 	// Deadline is when the call has to be over, as its caller and the method's limits say; zero if there is no deadline. Set by deadline.
