@@ -32,7 +32,8 @@ const scope = "github.com/toolway/toolway/interceptors"
 // backend gets the span's trace context in place of the caller's. Without one the caller's passes as it came, and none is made up: a
 // backend would take an unsampled parent for a decision.
 //
-// Metrics: toolway.calls (by door, method, code), toolway.call.duration (seconds, the same), toolway.calls.in_flight (by door).
+// Metrics: toolway.calls (by door, method, code), toolway.call.duration (seconds, the same), toolway.calls.in_flight (by door),
+// toolway.attempts (by backend, code, outcome). A span has an event for each attempt at a backend.
 func Observe(o Options) Policy {
 	o = o.withDefaults()
 	ob := &observer{log: o.Logger}
@@ -85,6 +86,7 @@ func (ob *observer) finish(ctx context.Context, c *call.Call, span trace.Span, c
 	if span != nil {
 		if span.IsRecording() {
 			span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
+			tellAttempts(span, c)
 			if level(c, code) >= slog.LevelWarn {
 				span.SetStatus(otelcodes.Error, message)
 			}
@@ -98,13 +100,26 @@ func (ob *observer) finish(ctx context.Context, c *call.Call, span trace.Span, c
 	attrs := [...]slog.Attr{
 		slog.String("door", string(c.Door)), slog.String("method", c.Method.FullMethod), slog.String("code", codeName(code)),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000), slog.String("trace_id", c.TraceID), slog.String("call_id", c.ID), slog.String("backend", c.Method.Backend.Name),
-		slog.String("message", message[:min(len(message), maxLogged)]),
+		slog.Int("attempts", len(c.Attempts)), slog.String("message", message[:min(len(message), maxLogged)]),
 	}
 	n := len(attrs)
 	if code == codes.OK {
 		n--
 	}
+	if len(c.Attempts) <= 1 { // the usual case is not worth a word
+		n--
+		attrs[len(attrs)-2] = attrs[len(attrs)-1]
+	}
 	ob.log.LogAttrs(ctx, lvl, "call", attrs[:n]...)
+}
+
+// tellAttempts adds an event for each attempt to the call's span.
+func tellAttempts(span trace.Span, c *call.Call) {
+	for _, a := range c.Attempts {
+		span.AddEvent("attempt", trace.WithTimestamp(c.Start.Add(a.Start)), trace.WithAttributes(
+			attribute.String("toolway.backend", a.Backend), attribute.String("server.address", a.Target), attribute.String("toolway.outcome", string(a.Outcome)),
+			attribute.String("rpc.grpc.status_code", codeName(a.Code)), attribute.Int64("toolway.attempt.duration_us", (a.End-a.Start).Microseconds()), attribute.String("toolway.why", a.Why)))
+	}
 }
 
 // maxLogged bounds a status message in the log.
@@ -225,6 +240,8 @@ type measures struct {
 	calls    metric.Int64Counter
 	duration metric.Float64Histogram
 	inFlight metric.Int64UpDownCounter
+	attempts metric.Int64Counter
+	ends     sync.Map // attemptEnd → []metric.AddOption
 	outcomes sync.Map // outcome → *outcomeOptions
 	doors    sync.Map // call.Door → []metric.AddOption
 }
@@ -246,6 +263,7 @@ func newMeasures(m metric.Meter) *measures {
 	ms.calls, _ = m.Int64Counter("toolway.calls", metric.WithDescription("Calls that have ended."), metric.WithUnit("{call}"))
 	ms.duration, _ = m.Float64Histogram("toolway.call.duration", metric.WithDescription("Time from the door to the end of the call."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300))
+	ms.attempts, _ = m.Int64Counter("toolway.attempts", metric.WithDescription("Attempts at backends that have ended."), metric.WithUnit("{attempt}"))
 	ms.inFlight, _ = m.Int64UpDownCounter("toolway.calls.in_flight", metric.WithDescription("Calls under way."), metric.WithUnit("{call}"))
 	return ms
 }
@@ -260,6 +278,25 @@ func (ms *measures) end(ctx context.Context, c *call.Call, code codes.Code, took
 	o := ms.outcome(outcome{c.Door, c.Method.FullMethod, code})
 	ms.calls.Add(ctx, 1, o.add...)
 	ms.duration.Record(ctx, took.Seconds(), o.record...)
+	for i := range c.Attempts {
+		ms.attempts.Add(ctx, 1, ms.attempt(&c.Attempts[i])...)
+	}
+}
+
+type attemptEnd struct {
+	backend string
+	code    codes.Code
+	outcome call.Outcome
+}
+
+func (ms *measures) attempt(a *call.Attempt) []metric.AddOption {
+	k := attemptEnd{a.Backend, min(a.Code, codes.Unauthenticated+1), a.Outcome}
+	if o, ok := ms.ends.Load(k); ok {
+		return o.([]metric.AddOption)
+	}
+	o, _ := ms.ends.LoadOrStore(k, []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("backend", a.Backend), attribute.String("code", codeName(k.code)),
+		attribute.String("outcome", string(a.Outcome))))})
+	return o.([]metric.AddOption)
 }
 
 func (ms *measures) door(c *call.Call) []metric.AddOption {

@@ -134,6 +134,9 @@ func (a *invocation) run() {
 }
 
 func (a *invocation) failed(ctx context.Context, backend string, err error) *call.Failure {
+	if errors.Is(err, io.EOF) {
+		return unwritten(backend)
+	}
 	if a.peer.Addr == nil { // no stream was ever made
 		return notSent(ctx, a.c, backend, err)
 	}
@@ -240,12 +243,17 @@ func (s *opened) RecvMsg(m any) error {
 }
 
 func (s *opened) end(err error) error {
+	if s.header == nil && !s.ended {
+		s.header, _ = s.ClientStream.Header()
+	}
 	if errors.Is(err, io.EOF) {
+		if s.header == nil && len(s.Trailer()) == 0 && !s.ended {
+			f := unwritten(s.backend)
+			s.note(codes.Unavailable, f.Outcome)
+			return f
+		}
 		s.note(codes.OK, call.Answered)
 		return err
-	}
-	if s.header == nil {
-		s.header, _ = s.ClientStream.Header()
 	}
 	f := broken(s.Context(), s.c, s.backend, err, s.header, s.Trailer())
 	s.note(status.Code(f.Err), f.Outcome)

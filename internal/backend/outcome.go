@@ -33,6 +33,12 @@ func notSent(ctx context.Context, c *call.Call, backend string, err error) *call
 	return &call.Failure{Outcome: call.NotExecuted, Err: err}
 }
 
+// unwritten is the failure of an attempt whose only error is io.EOF: grpc-go gives it, with no status, where the server has ended the stream
+// before the request was written, as when it refuses grpc-go's own second try at an unprocessed stream. A successful end has a header or trailer.
+func unwritten(backend string) *call.Failure {
+	return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(backend, "the stream was ended before the request was sent")}
+}
+
 // broken is the failure of an attempt that was under way. A status that the backend sent stays as it is. grpc-go gives no other sign of which it
 // is than its own words, without header, trailer and details.
 func broken(ctx context.Context, c *call.Call, backend string, err error, header, trailer metadata.MD) *call.Failure {

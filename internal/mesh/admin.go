@@ -53,8 +53,10 @@ type readiness struct {
 }
 
 type backendReadiness struct {
-	Name     string `json:"name"`
-	State    string `json:"state"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+	// Breaker is "open" or "half-open" while the backend is left alone, for too many failures.
+	Breaker  string `json:"breaker,omitempty"`
 	Services int    `json:"services"`
 	Methods  int    `json:"methods"`
 	// Lax names the checks of TLS that the operator has turned off for the backend.
@@ -86,6 +88,9 @@ func (m *Mesh) readiness() readiness {
 			continue
 		}
 		of := backendReadiness{Name: b.Name, State: b.State.String(), Lax: m.config.lax(b.Name)}
+		if state := m.breakers.State(b.Name); state != "closed" {
+			of.Breaker = state
+		}
 		for _, svc := range s.Services() {
 			if svc.Backend == b {
 				of.Services++

@@ -33,6 +33,8 @@ type Config struct {
 	Trace    Trace    `yaml:"trace"`
 	// Cache is the cache of replies.
 	Cache Cache `yaml:"cache"`
+	// Attempts say how often and how backends are tried.
+	Attempts Attempts `yaml:"attempts"`
 	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
 	// still knows its methods. Default: none is kept.
 	Data string `yaml:"data"`
@@ -54,6 +56,8 @@ type Backend struct {
 	Services []string `yaml:"services"`
 	// ToolPrefix is put before the backend's tool names, with an underscore between.
 	ToolPrefix string `yaml:"tool_prefix"`
+	// Failover is the name of a second backend with the same contract, which takes the calls that this one provably has not executed.
+	Failover string `yaml:"failover"`
 	// MaxMessageBytes bounds one message from the backend. Default 64 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
 }
@@ -232,6 +236,9 @@ func (c *Config) Normalise() error {
 		return err
 	}
 	if err := c.normalisePolicy(); err != nil {
+		return err
+	}
+	if err := c.Attempts.normalise(c.Backends); err != nil {
 		return err
 	}
 	return c.checkLists()

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -50,6 +51,7 @@ type Mesh struct {
 	telemetry *telemetry
 	conns     map[string]*dial.Conn
 	catalog   *catalog.Catalog
+	breakers  *interceptors.Breakers
 	handler   call.Handler
 	proxy     *proxy.Server
 	health    *proxy.Health
@@ -104,7 +106,9 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	local := backend.NewLocal()
 	m.health = proxy.RegisterHealth(local, m.catalog)
 	proxy.RegisterReflection(local, m.catalog)
-	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{})
+	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{
+		Attempts: m.attempts(),
+	})
 	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot})
 	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
 		Logger:           o.Logger,
@@ -141,6 +145,15 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		m.running.Go(func() { m.keepContracts(run) })
 	}
 	return m, nil
+}
+
+// attempts returns what guards the attempts of a method's calls.
+func (m *Mesh) attempts() func(*catalog.Method) grpc.StreamClientInterceptor {
+	o := m.config.attemptOptions()
+	o.Logger, o.Meter = m.log, m.telemetry.meterProvider()
+	policies, breakers := interceptors.DefaultAttempts(o)
+	m.breakers = breakers
+	return interceptors.Attempts(policies...)
 }
 
 // sources connects to b and returns where its contract comes from: the server itself, the operator's files, then the contract that

@@ -1,0 +1,80 @@
+package interceptors
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc"
+
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+// AttemptPolicy is one policy of the attempts at a backend, as a grpc.StreamClientInterceptor: it may make the attempt several times, or not at
+// all. The context carries the *call.Call, messages are *call.Frame, and errors of attempts are *call.Failure. Several attempts of a call
+// may run at once, so it reads the call only.
+type AttemptPolicy struct {
+	// Name is the policy's in metrics and documents.
+	Name string
+	// For returns the interceptor for the attempts of a method's calls, or nil if the policy has nothing to do for them.
+	For func(m *catalog.Method) grpc.StreamClientInterceptor
+}
+
+// AttemptOptions are what the default policies of attempts need. The zero value works: it retries and breaks by the defaults, and hedges nothing.
+type AttemptOptions struct {
+	// Logger gets a line when a breaker opens or closes. Default slog.Default().
+	Logger *slog.Logger
+	// Meter measures breakers and budgets. Nil: no metrics.
+	Meter metric.MeterProvider
+
+	Retry   RetryOptions
+	Hedge   HedgeOptions
+	Breaker BreakerOptions
+	// Failover names, by backend, a second one with the same contract, which takes the calls that the first provably has not executed.
+	Failover map[string]string
+}
+
+func (o AttemptOptions) withDefaults() AttemptOptions {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.Retry = o.Retry.withDefaults()
+	o.Breaker = o.Breaker.withDefaults()
+	return o
+}
+
+// DefaultAttempts returns the policies of attempts, outermost first, in DESIGN.md's order: retry, hedge, breaker. The backend's credential is
+// innermost and belongs to whoever makes the attempt. The breakers are returned too, for whoever shows their state.
+func DefaultAttempts(o AttemptOptions) ([]AttemptPolicy, *Breakers) {
+	o = o.withDefaults()
+	b := newBudgets(o.Retry)
+	breakers := newBreakers(o)
+	return []AttemptPolicy{retry(o, b), hedge(o, b), breakers.policy()}, breakers
+}
+
+// Attempts joins policies, the first one outermost: it returns, for a method, one interceptor or nil.
+func Attempts(policies ...AttemptPolicy) func(m *catalog.Method) grpc.StreamClientInterceptor {
+	return func(m *catalog.Method) grpc.StreamClientInterceptor {
+		var joined grpc.StreamClientInterceptor
+		for i := len(policies) - 1; i >= 0; i-- {
+			ic := policies[i].For(m)
+			switch {
+			case ic == nil:
+			case joined == nil:
+				joined = ic
+			default:
+				joined = around(ic, joined)
+			}
+		}
+		return joined
+	}
+}
+
+func around(outer, inner grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, last grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		next := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return inner(ctx, desc, cc, method, last, opts...)
+		}
+		return outer(ctx, desc, cc, method, next, opts...)
+	}
+}
