@@ -75,6 +75,10 @@ type Config struct {
 	// SessionTimeout ends a session that is not used. Default 30 minutes.
 	SessionTimeout time.Duration
 
+	// StreamAge is how long the stream of a call in a session stays open before it is ended: the client then takes up the rest with
+	// Last-Event-ID, as 2025-11-25 wants it to. Default: until the call has ended.
+	StreamAge time.Duration
+
 	// MaxRequestBytes bounds one JSON-RPC message of a client. Default 4 MiB.
 	MaxRequestBytes int
 	// MaxResultBytes bounds the JSON of one reply; a larger one becomes a tool error. Default 8 MiB.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -99,11 +100,24 @@ func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Res
 	}
 	ctx, stop := followRequest(ctx)
 	defer stop()
+	defer a.limitStream(r, c.protocol)()
 	res, err := a.call(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	return &rawResult{body: res.append(nil, isModern(r.Params.Meta)), ResultBase: mcp.ResultBase{Meta: res.meta}}, nil
+}
+
+// reconnectAfter is how soon a client is to come back for the rest of a stream.
+const reconnectAfter = 100 * time.Millisecond
+
+// limitStream ends the stream of a call in a session when it has its age. The returned function is to be called when the call has ended.
+func (a *Adapter) limitStream(r *mcp.CallToolRequest, protocol string) (stop func()) {
+	if a.conf.StreamAge <= 0 || protocol != version20251125 || r.Extra == nil || r.Extra.CloseSSEStream == nil || r.Session.ID() == "" {
+		return func() {}
+	}
+	timer := time.AfterFunc(a.conf.StreamAge, func() { r.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: reconnectAfter}) })
+	return func() { timer.Stop() }
 }
 
 // isModern says whether a request follows 2026-07-28 or later, where each request carries its version.

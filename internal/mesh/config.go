@@ -105,6 +105,12 @@ type MCP struct {
 	Sessions bool `yaml:"sessions"`
 	// Profile is the subset of JSON Schema that tools are listed with: "portable", "full" or "strict". Default portable.
 	Profile string `yaml:"profile"`
+	// StreamAge is how long the stream of a call in a session stays open before the client is asked to come back for the rest, for proxies
+	// that cut long streams; only with sessions, and for 2025-11-25. Default: until the call has ended.
+	StreamAge Duration `yaml:"stream_age"`
+	// StateKeyFile is a file of 32 random bytes or more that seals what clients of 2026-07-28 carry between the rounds of a call that asks
+	// for input. Instances that share clients need the same one. Default: a random key that ends with the process.
+	StateKeyFile string `yaml:"state_key_file"`
 	// View is the view that /mcp and stdio show. Default: every tool.
 	View string `yaml:"view"`
 	// Views are further endpoints, /mcp/{name}, with some of the tools each. The view "search" is always there.
@@ -233,6 +239,9 @@ func (c *Config) Normalise() error {
 		return fmt.Errorf("mcp.profile: %w", err)
 	}
 	if err := c.MCP.normaliseViews(); err != nil {
+		return err
+	}
+	if err := c.MCP.normalise(); err != nil {
 		return err
 	}
 	if err := c.normalisePolicy(); err != nil {

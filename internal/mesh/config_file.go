@@ -54,7 +54,7 @@ func Load(path string) (Config, error) {
 			b.TLS.CA, b.TLS.Cert, b.TLS.Key = relativeTo(dir, b.TLS.CA), relativeTo(dir, b.TLS.Cert), relativeTo(dir, b.TLS.Key)
 		}
 	}
-	c.Data = relativeTo(dir, c.Data)
+	c.Data, c.MCP.StateKeyFile = relativeTo(dir, c.Data), relativeTo(dir, c.MCP.StateKeyFile)
 	return c, nil
 }
 

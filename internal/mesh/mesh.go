@@ -123,9 +123,14 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	})...)
 	rules := call.NewRules(c.Metadata.Allow)
 	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
+	stateKey, err := c.MCP.stateKey()
+	if err != nil {
+		return nil, err
+	}
 	if m.mcp, err = openViews(c.MCP, mcpadapter.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
+		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey,
 	}); err != nil {
 		return nil, err
 	}

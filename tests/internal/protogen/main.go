@@ -14,8 +14,10 @@ import (
 	"strings"
 
 	"github.com/bufbuild/protocompile"
+	_ "google.golang.org/genproto/googleapis/api/httpbody" // for linked
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/pluginpb"
 
 	"github.com/toolway/toolway/tests/internal/protoset"
@@ -23,12 +25,15 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	if err := run("proto", "../third_party/googleapis", "gen"); err != nil {
+	if err := run("proto", []string{"../proto", "../third_party/googleapis"}, "gen"); err != nil {
 		log.Fatal("protogen: ", err)
 	}
 }
 
-func run(from, imports, to string) error {
+// contract is where the Go code of our own contract is, which has no go_package.
+const contract = "github.com/toolway/toolway/gen/toolway/v1"
+
+func run(from string, imports []string, to string) error {
 	var names []string
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".proto") {
@@ -41,7 +46,9 @@ func run(from, imports, to string) error {
 		return err
 	}
 	compiler := protocompile.Compiler{
-		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{from, imports}}),
+		Resolver: protocompile.WithStandardImports(protocompile.CompositeResolver{
+			&protocompile.SourceResolver{ImportPaths: append([]string{from}, imports...)}, protocompile.ResolverFunc(linked),
+		}),
 		SourceInfoMode: protocompile.SourceInfoStandard,
 	}
 	files, err := compiler.Compile(context.Background(), names...)
@@ -49,6 +56,9 @@ func run(from, imports, to string) error {
 		return err
 	}
 	req := &pluginpb.CodeGeneratorRequest{FileToGenerate: names, Parameter: proto.String("paths=source_relative")}
+	for _, name := range []string{"options", "content", "input"} {
+		*req.Parameter += ",Mtoolway/v1/" + name + ".proto=" + contract
+	}
 	roots := make([]protoreflect.FileDescriptor, len(files))
 	for i, f := range files {
 		roots[i] = f
@@ -64,6 +74,12 @@ func run(from, imports, to string) error {
 		}
 	}
 	return nil
+}
+
+// linked finds the files that this program has in it: those of google.api whose source is not here.
+func linked(path string) (protocompile.SearchResult, error) {
+	fd, err := protoregistry.GlobalFiles.FindFileByPath(path)
+	return protocompile.SearchResult{Desc: fd}, err
 }
 
 func generate(plugin string, in []byte, to string) error {

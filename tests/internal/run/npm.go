@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -51,6 +52,9 @@ func NPM(folder string) (string, error) {
 // missing says whether a dependency is not installed in its version.
 func missing(dir string, dependencies map[string]string) (bool, error) {
 	for name, version := range dependencies {
+		if strings.HasPrefix(version, "npm:") { // an alias, npm:NAME@VERSION
+			version = version[strings.LastIndex(version, "@")+1:]
+		}
 		b, err := os.ReadFile(filepath.Join(dir, "node_modules", name, "package.json"))
 		if errors.Is(err, fs.ErrNotExist) {
 			return true, nil
