@@ -81,8 +81,13 @@ type Config struct {
 
 	// MaxRequestBytes bounds one JSON-RPC message of a client. Default 4 MiB.
 	MaxRequestBytes int
-	// MaxResultBytes bounds the JSON of one reply; a larger one becomes a tool error. Default 8 MiB.
-	MaxResultBytes int
+	// MaxResultBytes bounds the JSON of one reply, MaxResultItems the elements of each list and map in it, MaxResultDepth its nesting. What is
+	// beyond is left out, and the result says where and how much; what cannot be cut becomes a tool error. A contract's own limits on items
+	// and depth come before these. Default 8 MiB, and no bound on items and depth.
+	MaxResultBytes, MaxResultItems, MaxResultDepth int
+	// KeepInvisible shows results as they are. Default: characters that people do not see but models read, such as tag characters,
+	// bidirectional controls and characters without width, are taken out, and the result says how many.
+	KeepInvisible bool
 	// MaxStreamBytes bounds the JSON that is kept of a server stream, MaxStreamItems the number of messages. What is beyond is left
 	// out, the stream is ended, and the result says so. Default 1 MiB and 1,000.
 	MaxStreamBytes, MaxStreamItems int
@@ -97,6 +102,10 @@ type Config struct {
 	// Objects keep results that are too large for an answer; what was left out of one can be read there by a resource link. Nil: nothing
 	// is kept, and the result says only what was left out.
 	Objects Objects
+
+	// ServeStale runs calls of cacheable tools whose backend is down too, since the chain may have an old answer. Default: they are refused at
+	// once.
+	ServeStale bool
 
 	// StateKey seals what clients of 2026-07-28 carry from one round of a call to the next (MCP's requestState). Instances that share clients
 	// need the same one, of 32 random bytes or more. Default: a random one, so that only this process can read what it gave.

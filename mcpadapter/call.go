@@ -16,6 +16,7 @@ import (
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/nearmiss"
+	"github.com/toolway/toolway/internal/object"
 	"github.com/toolway/toolway/internal/transcode"
 )
 
@@ -55,7 +56,7 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 
 // run runs a call of m.
 func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*result, error) {
-	if m.Backend.State == catalog.Down {
+	if mayBeCached := a.conf.ServeStale && m.Policy.CacheTTL > 0; m.Backend.State == catalog.Down && !mayBeCached {
 		return errorResult(m, withdrawn(m), nil), nil
 	}
 	last, err := a.resume(m, &t)
@@ -81,7 +82,7 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 			return nil, invalidParams(errForeignState.Error())
 		case ask == nil:
 			p.stop()
-			return a.finish(ctx, at.call, at.kept, at.err), nil
+			return a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
 		case t.client.modern:
 			p.stop()
 			return a.inputResult(m, &t, at, ask, last)
@@ -117,10 +118,8 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	if t.begin != nil && (t.notify != nil || t.log != nil) && m.Kind().Server {
 		t.begin()
 	}
-	k := &keeper{method: m, shape: shapeOf(m), maxBytes: a.conf.MaxResultBytes, progress: p, log: t.log, options: a.conf.JSON}
-	if m.Kind().Server {
-		k.maxBytes, k.maxItems = a.conf.MaxStreamBytes, a.conf.MaxStreamItems
-	}
+	k := &keeper{method: m, shape: shapeOf(m), progress: p, log: t.log, options: a.conf.JSON, storing: storing{ctx, c, a.conf.Objects}}
+	k.limit(&a.conf)
 	if t.buffer != nil {
 		k.json = (*t.buffer)[:0]
 		defer func() { *t.buffer = k.json }()
@@ -128,6 +127,23 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	at.kept = k
 	at.err = a.conf.Handler(call.NewStream(ctx, c, last.bring(c, requests), k.keep, nil))
 	return at
+}
+
+// shown makes a result fit to be shown, and says how old it is.
+func (a *Adapter) shown(r *result, c *call.Call) *result {
+	if !a.conf.KeepInvisible {
+		r.strip()
+	}
+	if f := &c.Freshness; f.Cached && !r.isError {
+		if r.meta == nil {
+			r.meta = map[string]any{}
+		}
+		r.meta[metaAge] = int64(f.Age / time.Second)
+		if f.Stale {
+			r.meta[metaStale] = true
+		}
+	}
+	return r
 }
 
 // finish turns what a call left behind into its result.
@@ -140,7 +156,11 @@ func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error
 	case k.failure != nil:
 		e := describe(k.failure, c)
 		e.Hint = "the backend did its work, only its reply cannot be shown; do not repeat a call that changes something"
-		return errorResult(c.Method, e, k.kept())
+		r := errorResult(c.Method, e, k.kept())
+		if k.link != nil {
+			r.content = append(r.content, linkBlock(c.Method.Tool.Name, k.link))
+		}
+		return r
 	case err != nil:
 		st, ok := status.FromError(err)
 		if ctxErr := ctx.Err(); !ok && ctxErr != nil {
@@ -149,6 +169,9 @@ func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error
 		if !ok {
 			a.conf.Logger.ErrorContext(ctx, "tool call failed without a status", "tool", c.Method.Tool.Name, "call", c.ID, "error", err)
 			st = status.New(codes.Internal, "internal error; the mesh's log has more under call "+c.ID)
+		}
+		if st.Code() == codes.Unavailable && c.Method.Backend.State == catalog.Down {
+			return errorResult(c.Method, withdrawn(c.Method), nil)
 		}
 		return errorResult(c.Method, describe(st, c), k.kept())
 	case c.Method.Kind().Server && k.shape == asMessage:
@@ -167,8 +190,10 @@ type keeper struct {
 	shape              shape
 	progress           *progress
 	log                *logSink
-	maxBytes, maxItems int
 	options            transcode.WriteOptions
+	maxBytes, maxItems int
+	maxDepth           int
+	storing
 
 	// json is the one reply, or the replies of a stream separated by commas; of content, the structured form.
 	json  []byte
@@ -182,6 +207,14 @@ type keeper struct {
 	full string
 	// failure is why a reply could not be kept.
 	failure *status.Status
+	// cut says what was left out of the one reply, link where the whole is; nil if there is none.
+	cut  *transcode.Cut
+	link *object.Info
+	// itemCut is what was left out of the last item of a stream, cutItems in how many something was.
+	itemCut  transcode.Cut
+	cutItems int
+	// next is how to get what comes after the reply, or after the last item.
+	next *cursor
 }
 
 // errFull ends a stream of which enough has been kept.
@@ -200,6 +233,9 @@ func (k *keeper) keep(f *call.Frame) error {
 	if k.shape != asMessage {
 		return k.keepContent(f.Bytes())
 	}
+	if !stream {
+		return k.keepReply(f.Bytes())
+	}
 	before := len(k.json)
 	if k.count > 0 {
 		k.json = append(k.json, ',')
@@ -212,7 +248,7 @@ func (k *keeper) keep(f *call.Frame) error {
 	}
 	if len(out) > k.maxBytes {
 		k.json = out[:before]
-		if stream && k.count > 0 {
+		if k.count > 0 {
 			k.full = fmt.Sprintf("%d bytes", k.maxBytes)
 			return errFull
 		}
@@ -221,10 +257,10 @@ func (k *keeper) keep(f *call.Frame) error {
 	}
 	k.json = out
 	k.count++
-	if !stream {
-		k.blob = blobOf(k.method, f.Bytes())
-		return nil
+	if len(k.itemCut.Places) > 0 {
+		k.cutItems++
 	}
+	k.resumeAt(f.Bytes())
 	k.progress.received(k.count)
 	return nil
 }

@@ -25,3 +25,6 @@ func FitsFastPath(body []byte) (fits, isJSON bool) {
 
 // Listed returns the encoded tools that the caller in ctx is shown.
 func Listed(ctx context.Context, a *Adapter) []byte { return a.currentListing(ctx).encoded }
+
+// StripInvisible takes out of JSON text what nobody sees.
+func StripInvisible(text []byte) ([]byte, int) { return stripInvisible(text) }

@@ -71,6 +71,9 @@ func (k *keeper) unaryResult() *result {
 		return r
 	}
 	r.echo = true
+	if k.cut != nil {
+		k.noteCutReply(r)
+	}
 	return r
 }
 
@@ -81,19 +84,35 @@ func (k *keeper) streamResult() *result {
 	if k.full != "" {
 		k.noteCut(r, k.count)
 	}
+	if k.cutItems > 0 {
+		r.addText(fmt.Appendf(nil, "In %d of the items what is nested deeper than %d levels is left out.", k.cutItems, k.maxDepth))
+		if r.meta == nil {
+			r.meta = map[string]any{metaTruncated: map[string]any{}}
+		}
+		r.meta[metaTruncated].(map[string]any)["cutItems"] = k.cutItems
+	}
 	return r
 }
 
 // noteCut says in the result that the stream was ended after so many items.
 func (k *keeper) noteCut(r *result, items int) {
-	r.addText(fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", items, k.full))
-	r.meta = map[string]any{metaTruncated: map[string]any{"items": items, "limit": k.full}}
+	text := fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", items, k.full)
+	meta := map[string]any{"items": items, "limit": k.full}
+	if k.next != nil {
+		text = fmt.Appendf(text, " Or call again with %s %q to go on behind the last item.", k.next.argument, k.next.value)
+		meta["cursor"] = map[string]any{"argument": k.next.argument, "value": k.next.value}
+	}
+	r.addText(text)
+	r.meta = map[string]any{metaTruncated: meta}
 }
 
 // The keys that this door uses in _meta.
 const (
 	metaTruncated      = "io.toolway/truncated"
 	metaError          = "io.toolway/error"
+	metaInvisible      = "io.toolway/invisible"
+	metaAge            = "io.toolway/age"
+	metaStale          = "io.toolway/stale"
 	metaIdempotencyKey = "io.toolway/idempotency-key"
 )
 
