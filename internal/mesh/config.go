@@ -31,6 +31,10 @@ type Config struct {
 	Deadline Deadline `yaml:"deadline"`
 	Log      Log      `yaml:"log"`
 	Trace    Trace    `yaml:"trace"`
+	// Rules are the operator's rules about calls.
+	Rules Rules `yaml:"rules"`
+	// Audit says where records of calls go.
+	Audit Audit `yaml:"audit"`
 	// Cache is the cache of replies.
 	Cache Cache `yaml:"cache"`
 	// Attempts say how often and how backends are tried.
@@ -58,6 +62,8 @@ type Backend struct {
 	ToolPrefix string `yaml:"tool_prefix"`
 	// Failover is the name of a second backend with the same contract, which takes the calls that this one provably has not executed.
 	Failover string `yaml:"failover"`
+	// Tenants, if not empty, are whose the backend is: no other tenant knows of its methods.
+	Tenants Strings `yaml:"tenants"`
 	// MaxMessageBytes bounds one message from the backend. Default 64 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
 }
@@ -248,6 +254,12 @@ func (c *Config) Normalise() error {
 		return err
 	}
 	if err := c.Attempts.normalise(c.Backends); err != nil {
+		return err
+	}
+	if _, err := c.Rules.set(c.Backends); err != nil {
+		return err
+	}
+	if err := c.Audit.normalise(); err != nil {
 		return err
 	}
 	return c.checkLists()

@@ -55,6 +55,9 @@ func Load(path string) (Config, error) {
 		}
 	}
 	c.Data, c.MCP.StateKeyFile = relativeTo(dir, c.Data), relativeTo(dir, c.MCP.StateKeyFile)
+	if c.Audit.isPath() {
+		c.Audit.File = relativeTo(dir, c.Audit.File)
+	}
 	return c, nil
 }
 

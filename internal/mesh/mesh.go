@@ -29,6 +29,7 @@ import (
 	"github.com/toolway/toolway/internal/dial"
 	"github.com/toolway/toolway/internal/meshapi"
 	"github.com/toolway/toolway/internal/proxy"
+	"github.com/toolway/toolway/internal/rules"
 	"github.com/toolway/toolway/internal/transcode"
 	"github.com/toolway/toolway/mcpadapter"
 )
@@ -57,6 +58,8 @@ type Mesh struct {
 	health    *proxy.Health
 	mcp       views
 	gateway   *gateway.Gateway
+	rules     *rules.Set // nil: none
+	audit     auditing
 
 	complete atomic.Bool // every backend has been read once
 	draining atomic.Bool
@@ -103,13 +106,24 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Rules: c.rules(), Expose: c.Expose.catalog(), Logger: o.Logger}); err != nil {
 		return nil, err
 	}
+	if m.rules, err = c.Rules.set(c.Backends); err != nil {
+		return nil, err
+	}
+	auditOptions, err := m.openAudit()
+	if err != nil {
+		return nil, err
+	}
+	visible := interceptors.Visibility(m.rules)
 	local := backend.NewLocal()
 	m.health = proxy.RegisterHealth(local, m.catalog)
 	proxy.RegisterReflection(local, m.catalog)
 	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{
 		Attempts: m.attempts(),
 	})
-	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot})
+	if m.audit.ring != nil {
+		meshapi.RegisterAudit(local, m.audit.ring)
+	}
+	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot, Visibility: visible})
 	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
 		Logger:           o.Logger,
 		Tracer:           m.telemetry.tracerProvider(),
@@ -119,23 +133,25 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		MaxStreamTimeout: time.Duration(c.Deadline.StreamMax),
 		Reserve:          time.Duration(c.Deadline.Reserve),
 		Address:          c.GRPC.Addr,
+		Rules:            m.rules,
+		Audit:            auditOptions,
 		Cache:            c.Cache.options(),
 	})...)
-	rules := call.NewRules(c.Metadata.Allow)
-	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: rules, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
+	crossing := call.NewRules(c.Metadata.Allow)
+	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: crossing, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
 	stateKey, err := c.MCP.stateKey()
 	if err != nil {
 		return nil, err
 	}
 	if m.mcp, err = openViews(c.MCP, mcpadapter.Config{
-		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger, Name: "toolway", Version: o.Version,
+		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
 		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey,
 	}); err != nil {
 		return nil, err
 	}
 	m.gateway = gateway.New(gateway.Config{
-		Catalog: m.catalog, Handler: m.handler, Rules: rules, Logger: o.Logger,
+		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
 		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat),
 	})
@@ -148,6 +164,9 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	})
 	if c.Data != "" {
 		m.running.Go(func() { m.keepContracts(run) })
+	}
+	if m.rules != nil {
+		m.running.Go(func() { m.watchRules(run) })
 	}
 	return m, nil
 }
@@ -241,6 +260,9 @@ func (m *Mesh) Close() {
 		if err := m.catalog.Close(); err != nil {
 			m.log.Error("close the catalog", "error", err)
 		}
+	}
+	if err := m.audit.close(); err != nil {
+		m.log.Error("close the audit", "error", err)
 	}
 	for name, conn := range m.conns {
 		if err := conn.Close(); err != nil {

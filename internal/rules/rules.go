@@ -399,6 +399,9 @@ func (p Problem) Error() string {
 
 // Check returns the rules that do not fit methods of the snapshot: because of a field that the request does not have, say.
 func (s *Set) Check(snap *catalog.Snapshot) []Problem {
+	if s == nil {
+		return nil
+	}
 	var out []Problem
 	for _, m := range snap.Methods() {
 		of := s.For(m)

@@ -1,0 +1,115 @@
+package meshapi
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
+	"github.com/toolway/toolway/internal/audit"
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
+)
+
+// AuditScope is what readers of the audit need, AllAuditScope what those need who see every tenant's calls.
+const (
+	AuditScope    = "toolway:audit"
+	AllAuditScope = "toolway:audit:all"
+)
+
+// Records are the records of calls that the audit service reads.
+type Records interface {
+	// Get returns the record of a call, or nil.
+	Get(callID string) *toolwayv1.AuditRecord
+	// List returns up to limit records for which keep says yes, the newest first, of those before a number that an earlier List gave; 0 means
+	// all. more is the number to go on with, 0 if there is no more.
+	List(before uint64, limit int, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64)
+}
+
+// RegisterAudit adds toolway.v1.AuditService to r.
+func RegisterAudit(r grpc.ServiceRegistrar, of Records) {
+	toolwayv1.RegisterAuditServiceServer(r, &auditService{records: of})
+}
+
+type auditService struct {
+	toolwayv1.UnimplementedAuditServiceServer
+	records Records
+}
+
+// reader returns what says which records the caller may see. The chain asks for the scope too; but who may read the audit must not depend on
+// how a chain is put together.
+func (s *auditService) reader(ctx context.Context) (func(*toolwayv1.AuditRecord) bool, error) {
+	var p *identity.Principal
+	if c := call.FromContext(ctx); c != nil {
+		p = c.Principal
+	}
+	if !p.Has(AuditScope) {
+		return nil, call.Error(codes.PermissionDenied, "SCOPE_MISSING", "the audit is for those with the scope "+strconv.Quote(AuditScope), "scopes", AuditScope,
+			"hint", "ask for a credential with that scope")
+	}
+	if p.Has(AllAuditScope) {
+		return func(*toolwayv1.AuditRecord) bool { return true }, nil
+	}
+	return func(r *toolwayv1.AuditRecord) bool { return r.GetTenant() == p.Tenant }, nil
+}
+
+// GetCall returns one record.
+func (s *auditService) GetCall(ctx context.Context, in *toolwayv1.GetCallRequest) (*toolwayv1.GetCallResponse, error) {
+	mine, err := s.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if in.GetCallId() == "" {
+		return nil, call.Error(codes.InvalidArgument, "CALL_ID_MISSING", "call_id is missing", "hint", "answers carry it as toolway-call-id")
+	}
+	r := s.records.Get(in.GetCallId())
+	if r == nil || !mine(r) {
+		return nil, call.Error(codes.NotFound, "CALL_NOT_FOUND", "no call "+strconv.Quote(in.GetCallId())+" is kept",
+			"hint", "the mesh keeps the last calls only, and each instance its own; older ones are in the audit file: toolway why --file")
+	}
+	return &toolwayv1.GetCallResponse{Record: r}, nil
+}
+
+// The bounds of one page of records.
+const defaultRecords, maxRecords = 50, 500
+
+// ListCalls returns the newest records first.
+func (s *auditService) ListCalls(ctx context.Context, in *toolwayv1.ListCallsRequest) (*toolwayv1.ListCallsResponse, error) {
+	mine, err := s.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := audit.Query{Principal: in.GetPrincipal(), Tenant: in.GetTenant(), TraceID: in.GetTraceId(), Tool: in.GetTool(), Outcome: in.GetOutcome(),
+		Since: timeOf(in.GetSince()), Until: timeOf(in.GetUntil())}
+	size := int(in.GetPageSize())
+	if size < 0 {
+		return nil, call.Error(codes.InvalidArgument, "PAGE_SIZE", "page_size is negative", "hint", "leave it out for the default")
+	}
+	if size == 0 {
+		size = defaultRecords
+	}
+	var before uint64
+	if token := in.GetPageToken(); token != "" {
+		if before, err = strconv.ParseUint(token, 36, 64); err != nil || before == 0 {
+			return nil, call.Error(codes.InvalidArgument, "PAGE_TOKEN", "page_token is none that ListCalls gave", "hint", "take next_page_token of the answer before")
+		}
+	}
+	records, more := s.records.List(before, min(size, maxRecords), func(r *toolwayv1.AuditRecord) bool { return mine(r) && q.Match(r) })
+	out := &toolwayv1.ListCallsResponse{Records: records}
+	if more > 0 {
+		out.NextPageToken = strconv.FormatUint(more, 36)
+	}
+	return out, nil
+}
+
+// timeOf is a time that may be left out.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
