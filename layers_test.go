@@ -18,6 +18,7 @@ var layers = map[string]int{
 	"gen":                      0,
 	"internal/nearmiss":        0,
 	"internal/origin":          0,
+	"internal/relay":           0,
 	"internal/jwks":            0,
 	"internal/transcode":       1,
 	"internal/toolschema":      1,

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/toolway/toolway/internal/mesh"
+	"github.com/toolway/toolway/internal/relay"
+)
+
+// connect relays between a stdio host and the mesh at url.
+func connect(ctx context.Context, url, view, tokenFile string, logging mesh.Log, in io.Reader, out io.Writer) error {
+	log, err := logger(logging)
+	if err != nil {
+		return err
+	}
+	if view != "" {
+		url = strings.TrimSuffix(url, "/") + "/" + view
+	}
+	r, err := relay.New(relay.Config{URL: url, Logger: log, Credential: credential(tokenFile)})
+	if err != nil {
+		return fmt.Errorf("--connect: %w", err)
+	}
+	return r.Run(ctx, in, out)
+}
+
+// credential sets the headers that say who calls: the token in a file, which is read for every request so that it may be replaced, else that
+// of the environment.
+func credential(tokenFile string) func(http.Header) error {
+	token, key := os.Getenv("TOOLWAY_TOKEN"), os.Getenv("TOOLWAY_API_KEY")
+	return func(h http.Header) error {
+		token := token
+		if tokenFile != "" {
+			raw, err := os.ReadFile(tokenFile)
+			if err != nil {
+				return fmt.Errorf("--token-file: %w", err)
+			}
+			token = strings.TrimSpace(string(raw))
+		}
+		if token != "" {
+			h.Set("Authorization", "Bearer "+token)
+		}
+		if key != "" {
+			h.Set("X-API-Key", key)
+		}
+		return nil
+	}
+}
