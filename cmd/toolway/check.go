@@ -147,7 +147,11 @@ func schemaProblems(m *catalog.Method) []catalog.Finding {
 
 func printReport(w io.Writer, r checkReport) {
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s: %s: %s: %s\n", f.Severity, f.Backend, f.Code, f.Message)
+		where := ""
+		if f.Backend != "" {
+			where = f.Backend + ": "
+		}
+		fmt.Fprintf(w, "%s: %s%s: %s\n", f.Severity, where, f.Code, f.Message)
 	}
 	t := r.Totals
 	fmt.Fprintf(w, "%d services, %d methods, %d tools, %d routes; %d of %d request fields have comments; %d findings\n",

@@ -23,6 +23,8 @@ type sourceFlags struct {
 	allow       []string
 	logFormat   string
 	logLevel    string
+	lock        string             // of commands with --lock
+	change      func(*mesh.Config) // of commands that need another configuration than the operator's
 }
 
 func (f *sourceFlags) register(cmd *cobra.Command) {
@@ -33,6 +35,11 @@ func (f *sourceFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.allow, "allow-metadata", nil, "metadata `KEY` (or pattern x-acme-*) that may cross to backends; repeatable")
 	fs.StringVar(&f.logFormat, "log-format", "", "`FORMAT` of the log on standard error: text or json (default: text on a terminal, else json)")
 	fs.StringVar(&f.logLevel, "log-level", "", "`LEVEL` of the log: debug, info, warn or error (default info)")
+}
+
+// registerLock adds --lock, for commands that serve.
+func (f *sourceFlags) registerLock(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` of toolway lock: tools whose definition is another one are quarantined")
 }
 
 // load reads the configuration file and lays the flags over it.
@@ -64,6 +71,12 @@ func (f *sourceFlags) load() (mesh.Config, error) {
 	}
 	if f.logLevel != "" {
 		c.Log.Level = f.logLevel
+	}
+	if f.lock != "" {
+		c.Lock = f.lock
+	}
+	if f.change != nil {
+		f.change(&c)
 	}
 	return c, nil
 }

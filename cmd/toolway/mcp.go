@@ -36,6 +36,9 @@ func mcpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if c.Expose.MCP == "" { // the host is on this machine, whatever the listeners' addresses are
+				c.Expose.MCP = "all"
+			}
 			if view != "" {
 				c.MCP.View = view
 			}
@@ -48,8 +51,10 @@ func mcpCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	f.registerLock(cmd)
 	cmd.Flags().StringVar(&remote, "connect", "", "`URL` of the MCP endpoint of a mesh that runs elsewhere, instead of backends")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the bearer token for --connect; read for every request, so it may be replaced")
+
 	cmd.Flags().StringVar(&view, "view", "", "`NAME` of the view to show: one of the configuration, or search, whose three tools find, describe and call all others (default: every tool)")
 	return cmd
 }

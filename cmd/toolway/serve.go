@@ -45,6 +45,7 @@ func serveCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	f.registerLock(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&grpcAddr, "grpc-addr", "127.0.0.1:7070", "address of the gRPC door, or off")
 	fs.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP and MCP doors, or off")

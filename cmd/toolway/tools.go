@@ -123,7 +123,7 @@ func toolsShowCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show TOOL|METHOD",
-		Short: "Show one tool as an agent sees it",
+		Short: "Show one tool as an agent sees it, with its policy and where each value of it comes from",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("want one tool or method, got %d: %s", len(args), cmd.UseLine())
@@ -149,13 +149,13 @@ func toolsShowCommand() *cobra.Command {
 				in, out = t.WholeSchema(toolschema.Input, p), t.WholeSchema(toolschema.Output, p)
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), toolEntry(t, in, out))
+				return printJSON(cmd.OutOrStdout(), shownTool(t, in, out))
 			}
 			return showTool(cmd.OutOrStdout(), t, in, out)
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the tool as MCP's tools/list has it")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the tool as MCP's tools/list has it, with its policy")
 	cmd.Flags().BoolVar(&whole, "whole", false, "cut nothing of the schemas, however large they are")
 	cmd.Flags().StringVar(&profile, "profile", "portable", "schema `PROFILE`: portable, full or strict")
 	return cmd
@@ -301,6 +301,17 @@ func toolEntry(m *catalog.Method, in, out []byte) json.RawMessage {
 	return b
 }
 
+// shownTool is the tool's entry with what only the operator sees.
+func shownTool(m *catalog.Method, in, out []byte) json.RawMessage {
+	more := fmt.Appendf(nil, `,"policy":%s`, policyJSON(m))
+	if m.Quarantine != "" {
+		why, _ := json.Marshal(m.Quarantine) // a text
+		more = fmt.Appendf(more, `,"quarantine":%s`, why)
+	}
+	entry := toolEntry(m, in, out)
+	return slices.Concat(entry[:len(entry)-1], more, []byte("}"))
+}
+
 func showTool(w io.Writer, m *catalog.Method, in, out []byte) error {
 	name := m.Tool.Name
 	if name == "" {
@@ -308,6 +319,9 @@ func showTool(w io.Writer, m *catalog.Method, in, out []byte) error {
 	}
 	fmt.Fprintf(w, "%s  %s\n", name, m.Tool.Title)
 	fmt.Fprintf(w, "\n%s\n\n", m.Tool.Description)
+	if m.Quarantine != "" {
+		fmt.Fprintf(w, "QUARANTINED: %s.\nThe tool is not listed and its calls are refused until the change is reviewed (toolway diff) and accepted (toolway lock).\n\n", m.Quarantine)
+	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(t, "method\t%s\n", strings.TrimPrefix(m.FullMethod, "/"))
 	fmt.Fprintf(t, "kind\t%s\n", kindWord(m.Kind()))
@@ -324,16 +338,13 @@ func showTool(w io.Writer, m *catalog.Method, in, out []byte) error {
 		fmt.Fprintln(t)
 	}
 	fmt.Fprintf(t, "route\tPOST %s\n", m.FullMethod)
-	if m.Timeout > 0 {
-		fmt.Fprintf(t, "timeout\t%s\n", m.Timeout)
-	}
-	if m.MaxTimeout > 0 {
-		fmt.Fprintf(t, "timeout cap\t%s\n", m.MaxTimeout)
-	}
 	if m.Deprecated {
 		fmt.Fprintf(t, "deprecated\tyes\n")
 	}
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := showPolicy(w, m); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, "\ninput schema")

@@ -26,6 +26,8 @@ type Config struct {
 	Metadata Metadata  `yaml:"metadata"`
 	// Policy is the operator's word about methods, laid over what contracts say: later rules win.
 	Policy []PolicyRule `yaml:"policy"`
+	// Lock is the file that toolway lock has written: tools whose definition is not the one in it are quarantined. Default: none is.
+	Lock string `yaml:"lock"`
 	// Expose says which methods each door shows and serves.
 	Expose   Expose   `yaml:"expose"`
 	Deadline Deadline `yaml:"deadline"`

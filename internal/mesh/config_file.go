@@ -58,6 +58,7 @@ func Load(path string) (Config, error) {
 	if c.Audit.isPath() {
 		c.Audit.File = relativeTo(dir, c.Audit.File)
 	}
+	c.Lock = relativeTo(dir, c.Lock)
 	return c, nil
 }
 

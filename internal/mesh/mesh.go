@@ -103,7 +103,14 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		}
 		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix})
 	}
-	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Rules: c.rules(), Expose: c.Expose.catalog(), Logger: o.Logger}); err != nil {
+	judge, err := c.judge()
+	if err != nil {
+		return nil, err
+	}
+	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Rules: c.rules(), Expose: c.Expose.catalog(), Judge: judge, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	if err := m.measureQuarantine(); err != nil {
 		return nil, err
 	}
 	if m.rules, err = c.Rules.set(c.Backends); err != nil {

@@ -160,7 +160,7 @@ func wanted(r *toolwayv1.ListToolsRequest, m *catalog.Method) bool {
 func (s *catalogService) DescribeTool(ctx context.Context, r *toolwayv1.DescribeToolRequest) (*toolwayv1.DescribeToolResponse, error) {
 	v := s.viewer(ctx)
 	m := v.snapshot.Tool(r.GetName())
-	if m == nil || !v.sees(m) {
+	if m == nil || !m.Exposed(catalog.DoorMCP) || m.Quarantine != "" || !v.sees(m) {
 		return nil, v.unknown(r.GetName())
 	}
 	t := v.tool(m)
