@@ -99,7 +99,8 @@ func (k *keeper) put(wire, out []byte, whole bool) *object.Info {
 	if k.objects == nil || len(wire) > maxObjectWire {
 		return nil
 	}
-	mediaType, data := "application/json", []byte(nil)
+	mediaType := "application/json"
+	var data []byte
 	switch b := blobOf(k.method, wire); {
 	case b != nil:
 		mediaType, data = or(b.mediaType, "application/octet-stream"), b.data

@@ -39,6 +39,8 @@ type Config struct {
 	Audit Audit `yaml:"audit"`
 	// Cache is the cache of replies.
 	Cache Cache `yaml:"cache"`
+	// Results bounds what agents are shown.
+	Results Results `yaml:"results"`
 	// Attempts say how often and how backends are tried.
 	Attempts Attempts `yaml:"attempts"`
 	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
@@ -197,6 +199,9 @@ func (c *Config) Normalise() error {
 		c.GRPC.MaxMessageBytes = 16 << 20
 	}
 	if err := c.Cache.normalise(); err != nil {
+		return err
+	}
+	if err := c.Results.normalise(); err != nil {
 		return err
 	}
 	if r := c.Trace.SampleRatio; r != nil && (*r < 0 || *r > 1) {

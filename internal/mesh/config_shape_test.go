@@ -13,6 +13,10 @@ func TestConfigOfResults(t *testing.T) {
 		{"cache off and on", "cache: {off: true, stale: 1m}\n", "cache.off is set beside other keys of cache: drop the one or the others"},
 		{"cache below its replies", "cache: {max_bytes: 10, max_reply_bytes: 20}\n", "cache.max_reply_bytes is above cache.max_bytes: lower the one or raise the other"},
 		{"cache below zero", "cache: {max_bytes: -1}\n", "a limit cannot be negative"},
+		{"results", "results: {max_bytes: 4096, max_items: 50, max_depth: 8, invisible: keep, objects: {ttl: 1h}}\n", ""},
+		{"results off and on", "results: {objects: {off: true, ttl: 1h}}\n", "results.objects.off is set beside other keys"},
+		{"results with a word", "results: {invisible: hide}\n", `results.invisible "hide": want strip or keep`},
+		{"results below one", "results: {objects: {max_bytes: 1, max_object_bytes: 2}}\n", "max_object_bytes is above"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conf, err := load(t, c.yaml)

@@ -131,6 +131,10 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		meshapi.RegisterAudit(local, m.audit.ring)
 	}
 	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot, Visibility: visible})
+	objects := c.Results.store()
+	if objects != nil {
+		meshapi.RegisterObjects(local, objects)
+	}
 	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
 		Logger:           o.Logger,
 		Tracer:           m.telemetry.tracerProvider(),
@@ -150,11 +154,13 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.mcp, err = openViews(c.MCP, mcpadapter.Config{
+	mcp := mcpadapter.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
-		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey,
-	}); err != nil {
+		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey, ServeStale: c.Cache.Stale > 0,
+	}
+	c.Results.shape(&mcp, objects)
+	if m.mcp, err = openViews(c.MCP, mcp); err != nil {
 		return nil, err
 	}
 	m.gateway = gateway.New(gateway.Config{
