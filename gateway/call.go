@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
 )
 
 const (
@@ -44,6 +45,8 @@ type exchange struct {
 	w  http.ResponseWriter
 	r  *http.Request
 	id ids
+	// call is the call that it makes; nil if it makes none.
+	call *call.Call
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
@@ -87,7 +90,12 @@ func (g *Gateway) serve(x *exchange, m match) {
 		defer cancel()
 	}
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
-	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request)}
+	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r)}
+	x.call = c
+	if err := g.checkURL(r, m.method); err != nil {
+		g.fail(x, nil, err)
+		return
+	}
 	requests, err := g.requests(ctx, x, m)
 	if err != nil {
 		g.fail(x, m.method.Backend, err)

@@ -142,8 +142,8 @@ func (g *Gateway) fail(x *exchange, b *catalog.Backend, err error) {
 			h.Set(no.header[0], no.header[1])
 		}
 	}
-	if st.Code() == codes.Unauthenticated && h.Get("WWW-Authenticate") == "" {
-		h.Set("WWW-Authenticate", "Bearer")
+	if challenge := g.challenge(x, st.Code(), err); challenge != "" {
+		h.Set("WWW-Authenticate", challenge)
 	}
 	if after := retryAfter(st.Proto()); after != "" {
 		h.Set("Retry-After", after)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/nearmiss"
 	"github.com/toolway/toolway/internal/origin"
 	"github.com/toolway/toolway/internal/transcode"
@@ -53,6 +54,10 @@ type Config struct {
 	StallTimeout time.Duration
 	// JSON says how replies are written. The zero value is canonical ProtoJSON.
 	JSON transcode.WriteOptions
+	// Authenticator says who asks for what is no call, such as the OpenAPI document; calls are authenticated by the chain. Nil: nobody is asked.
+	Authenticator call.Authenticator
+	// Resource is how callers are told where to get credentials.
+	Resource *identity.Resource
 }
 
 // Gateway is an http.Handler. It is safe for concurrent use.
@@ -67,6 +72,8 @@ type Gateway struct {
 	grace     time.Duration
 	stall     time.Duration
 	json      transcode.WriteOptions
+	auth      call.Authenticator
+	resource  *identity.Resource
 
 	drain     chan struct{}
 	drainOnce sync.Once
@@ -94,6 +101,8 @@ func New(c Config) *Gateway {
 		grace:     orDefault(c.Grace, 500*time.Millisecond),
 		stall:     orDefault(c.StallTimeout, 30*time.Second),
 		json:      c.JSON,
+		auth:      c.Authenticator,
+		resource:  c.Resource,
 		drain:     make(chan struct{}),
 	}
 	return g

@@ -14,7 +14,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/toolschema"
 )
 
@@ -33,6 +35,15 @@ func (g *Gateway) serveOpenAPI(x *exchange, t *table) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		g.fail(x, nil, refuse(http.StatusMethodNotAllowed, codes.Unimplemented, "path \""+openAPIPath+"\": it takes GET, HEAD").with("Allow", "GET, HEAD"))
 		return
+	}
+	if g.auth != nil {
+		p, err := g.auth.Authenticate(r.Context(), identity.RequestCredentials(r))
+		if err != nil {
+			g.fail(x, nil, err)
+			return
+		}
+		r = r.WithContext(call.WithPrincipal(r.Context(), p))
+		x.w.Header().Add("Vary", "Authorization, X-Api-Key")
 	}
 	d := &t.openapi
 	d.once.Do(func() { d.make(t) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/internal/transcode"
 )
@@ -48,6 +49,11 @@ type Config struct {
 	Rules *call.Rules
 	// Logger gets what callers are not told. Default: slog.Default().
 	Logger *slog.Logger
+
+	// Authenticator says who calls: each HTTP request must then bring credentials, and is answered 401 without. Nil: nobody is asked.
+	Authenticator call.Authenticator
+	// Resource is how clients are told where to get credentials.
+	Resource *identity.Resource
 
 	// Name and Version are how the server introduces itself. Default: "toolway" and "dev".
 	Name, Version string

@@ -110,6 +110,7 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	c := call.New(m, call.MCP)
 	c.Protocol = t.protocol
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
+	identify(ctx, c)
 	at := attempt{call: c}
 	if t.client.can&canForm != 0 {
 		at.asker = &questioner{client: &t.client, round: last}

@@ -12,7 +12,7 @@ func SDKOnly(c *Config) { c.sdkOnly = true }
 func (a *Adapter) TakesFastPath(h http.Header, body []byte) bool {
 	q, ok := scanRequest(body)
 	e, isEndpoint := a.http.(*endpoint)
-	return ok && isEndpoint && e.quickHeader(h, &q)
+	return ok && isEndpoint && e.quickHeader(&http.Request{Header: h}, &q)
 }
 
 // FitsFastPath says whether a message may be answered without the SDK, and whether it is JSON at all as the scanner reads it.

@@ -24,12 +24,15 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		return false
 	}
 	q, ok := scanRequest(s.body)
-	if !ok || !e.quickHeader(r.Header, &q) {
+	if !ok || !e.quickHeader(r, &q) {
 		return false
 	}
 	form, ok := answerForm(r.Header, q.method)
 	if !ok {
 		return false
+	}
+	if q.method == "tools/call" && e.stepUp(w, r, q.id, q.name) {
+		return true
 	}
 	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
 	reply := &reply{w: w, rc: rc, id: q.id, form: form}
@@ -63,7 +66,8 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 }
 
 // quickHeader says whether the header of a request is one that the SDK would take. Of 2026-07-28 it has to say again what the body says.
-func (e *endpoint) quickHeader(h http.Header, q *quickRequest) bool {
+func (e *endpoint) quickHeader(r *http.Request, q *quickRequest) bool {
+	h := r.Header
 	if len(h["Last-Event-Id"]) > 0 {
 		return false
 	}
@@ -80,7 +84,7 @@ func (e *endpoint) quickHeader(h http.Header, q *quickRequest) bool {
 		return false
 	}
 	session := h.Get(sessionHeader)
-	return session == "" || e.knows(session)
+	return session == "" || e.knows(r, session)
 }
 
 // plainName returns what an Mcp-Name header means: names that a header cannot carry come in base64.

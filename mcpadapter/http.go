@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/origin"
 )
 
@@ -36,10 +37,11 @@ type endpoint struct {
 	// ended are the caller ids that clients ended with DELETE here. Other instances cannot know of them, and take them still.
 	ended   recent
 	origins *origin.Policy
+	key     sessionKey
 }
 
 func newEndpoint(a *Adapter) *endpoint {
-	e := &endpoint{adapter: a, origins: origin.New(a.conf.AllowedHosts, a.conf.AllowedOrigins)}
+	e := &endpoint{adapter: a, origins: origin.New(a.conf.AllowedHosts, a.conf.AllowedOrigins), key: newSessionKey()}
 	server := func(*http.Request) *mcp.Server { return a.server }
 	options := mcp.StreamableHTTPOptions{
 		Logger:                       nil,
@@ -62,6 +64,10 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !e.admit(w, r) {
 		return
 	}
+	r, ok := e.authenticate(w, r)
+	if !ok {
+		return
+	}
 	legacy := r.Header.Get(versionHeader) < version20260728
 	switch {
 	case r.Method == http.MethodPost:
@@ -69,9 +75,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && legacy && e.stateful != nil:
 		e.get(w, r)
 	case r.Method == http.MethodDelete && legacy && e.stateful != nil:
-		e.serve(e.stateful, newReply(w, nil, asEvents), r)
+		if reply := newReply(w, nil, asEvents); e.ownSession(reply, r) {
+			e.serve(e.stateful, reply, r)
+		}
 	case r.Method == http.MethodDelete && legacy:
-		e.delete(w, r.Header.Get(sessionHeader))
+		e.delete(w, r)
 	default:
 		allow := "POST"
 		switch {
@@ -91,9 +99,12 @@ func (e *endpoint) get(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotAcceptable, nil, rpcError(jsonrpc.CodeInvalidRequest, "GET opens an event stream: send Accept: text/event-stream"))
 		return
 	}
+	reply := newReply(w, nil, asEvents)
+	if !e.ownSession(reply, r) {
+		return
+	}
 	release := e.adapter.changes.watch()
 	defer release()
-	reply := newReply(w, nil, asEvents)
 	reply.keepAlive()
 	ctx, stop := e.adapter.untilDrained(r.Context())
 	defer stop()
@@ -147,7 +158,11 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	if name := toolNameOf(msg); e.adapter.conf.Authenticator != nil && name != "" && e.stepUp(w, r, msg.id, name) {
+		return
+	}
 	reply := newReply(w, msg.id, form)
+	reply.principal, reply.credentials = e.principal(r), call.CredentialsFrom(r.Context())
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	forget := e.adapter.noteCall(r.Header, msg, reply)
@@ -187,11 +202,13 @@ func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 				"%s is missing: this server keeps sessions; send initialize, and then the id that its answer has in this header with each message", sessionHeader))
 			return
 		}
-		e.serve(e.stateful, reply, r)
+		if e.ownSession(reply, r) {
+			e.serve(e.stateful, reply, r)
+		}
 		return
 	}
 	session := r.Header.Get(sessionHeader)
-	if session != "" && !e.knows(session) {
+	if session != "" && !e.knows(r, session) {
 		reply.refuse(http.StatusNotFound, noSession(session))
 		return
 	}
@@ -200,7 +217,7 @@ func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 	defer cancel()
 	switch {
 	case msg.method == "initialize":
-		reply.Header().Set(sessionHeader, newCallerID())
+		reply.Header().Set(sessionHeader, newCallerID(e.principal(r)))
 	case session != "" && msg.method == "notifications/cancelled":
 		e.cancels.cancel(session, msg.params)
 	case session != "" && msg.isRequest():

@@ -21,12 +21,12 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	h.Set("Access-Control-Allow-Origin", foreign)
-	h.Set("Access-Control-Expose-Headers", sessionHeader)
+	h.Set("Access-Control-Expose-Headers", sessionHeader+", WWW-Authenticate")
 	if r.Method != http.MethodOptions {
 		return true
 	}
 	h.Set("Access-Control-Allow-Methods", "POST, GET, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, Last-Event-Id, Idempotency-Key, Traceparent, Tracestate, Baggage")
+	h.Set("Access-Control-Allow-Headers", "Authorization, X-Api-Key, Content-Type, Accept, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, Last-Event-Id, Idempotency-Key, Traceparent, Tracestate, Baggage")
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return false

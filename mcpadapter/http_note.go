@@ -14,10 +14,10 @@ const replyHeader = "Toolway-Reply"
 func (a *Adapter) noteCall(h http.Header, msg envelope, r *reply) (forget func()) {
 	h.Del(tokenHeader)
 	h.Del(replyHeader)
-	if msg.method != "tools/call" || !msg.isRequest() {
+	if !msg.isRequest() || msg.method != "tools/call" && r.principal == nil {
 		return func() {}
 	}
-	if token := numberToken(msg.params); token != "" {
+	if token := numberToken(msg.params); token != "" && msg.method == "tools/call" {
 		h.Set(tokenHeader, token)
 	}
 	key := rand.Text()
@@ -28,13 +28,15 @@ func (a *Adapter) noteCall(h http.Header, msg envelope, r *reply) (forget func()
 
 // beginner returns the function that begins the stream of a call whose request has the header h, or nil.
 func (a *Adapter) beginner(h http.Header) func() {
-	noted, ok := a.replies.Load(h.Get(replyHeader))
-	if !ok {
-		return nil
+	if r := a.replyTo(h); r != nil {
+		return r.beginStream
 	}
-	r, ok := noted.(*reply)
-	if !ok {
-		return nil
-	}
-	return r.beginStream
+	return nil
+}
+
+// replyTo returns the reply to the request that has the header h, or nil.
+func (a *Adapter) replyTo(h http.Header) *reply {
+	noted, _ := a.replies.Load(h.Get(replyHeader))
+	r, _ := noted.(*reply)
+	return r
 }

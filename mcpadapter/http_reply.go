@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
 )
 
 // form is the form in which an answer goes out.
@@ -37,6 +40,10 @@ type reply struct {
 	form form
 	// alias is the id under which the SDK knows the request, where it could not keep the client's own; nil otherwise.
 	alias []byte
+	// principal and credentials are the caller's, where callers are asked who they are; bind makes a session's id the caller's own.
+	principal   *identity.Principal
+	credentials call.Credentials
+	bind        func(id string) string
 	// head is what the SDK and this door set; it goes to w with the first byte, so that the keep-alive timer never shares it.
 	head http.Header
 
@@ -177,6 +184,9 @@ func (r *reply) begin(status int, head http.Header) {
 	h := r.w.Header()
 	for name, values := range head {
 		h[name] = values
+	}
+	if id := h.Get(sessionHeader); id != "" && r.bind != nil {
+		h.Set(sessionHeader, r.bind(id))
 	}
 	h.Del("Connection") // the SDK's keep-alive, which HTTP/2 forbids
 	if h.Get("Content-Type") == "text/event-stream" {

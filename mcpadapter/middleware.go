@@ -13,6 +13,7 @@ import (
 // receive answers the methods that this door owns and leaves the rest to the SDK.
 func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		ctx = a.withCaller(ctx, req)
 		switch method {
 		case "tools/list":
 			params, _ := req.GetParams().(*mcp.ListToolsParams)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/mesh"
 	"github.com/toolway/toolway/internal/nearmiss"
 )
@@ -90,13 +91,13 @@ func (f *sourceFlags) loadServing() (mesh.Config, error) {
 	return c, err
 }
 
-// openServing opens the mesh of c with the log that c wants.
-func openServing(ctx context.Context, c mesh.Config) (*mesh.Mesh, error) {
+// openServing opens the mesh of c with the log that c wants. stdio is what the caller on standard input brings.
+func openServing(ctx context.Context, c mesh.Config, stdio call.Credentials) (*mesh.Mesh, error) {
 	log, err := logger(c.Log)
 	if err != nil {
 		return nil, err
 	}
-	return mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion()})
+	return mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), Stdio: stdio})
 }
 
 // logger returns the log of c on standard error.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/mesh"
 )
 
@@ -15,7 +16,7 @@ func mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp {--backend [NAME=]TARGET... | --connect URL}",
 		Short: "Serve backends to an agent host over MCP on standard input and output",
-		Long: "Serve MCP over stdio. Standard output carries the protocol only; logs go to standard error.\nEnds when standard input is closed and the calls in flight have finished.\n\n" +
+		Long: "Serve MCP over stdio. Standard output carries the protocol only; logs go to standard error.\nWhere the configuration asks who calls, TOOLWAY_TOKEN or TOOLWAY_API_KEY in the environment says it.\nEnds when standard input is closed and the calls in flight have finished.\n\n" +
 			"With --connect a mesh that runs elsewhere is reached over Streamable HTTP, with the credential of --token-file, TOOLWAY_TOKEN or TOOLWAY_API_KEY.",
 		Example: "  toolway mcp --backend 127.0.0.1:50051\n  toolway mcp --connect https://tools.example.com/mcp --view search --token-file ~/.toolway-token",
 		Args:    cobra.NoArgs,
@@ -42,7 +43,7 @@ func mcpCommand() *cobra.Command {
 			if view != "" {
 				c.MCP.View = view
 			}
-			m, err := openServing(cmd.Context(), c)
+			m, err := openServing(cmd.Context(), c, call.Credentials{Bearer: os.Getenv("TOOLWAY_TOKEN"), APIKey: os.Getenv("TOOLWAY_API_KEY")})
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 func serveCommand() *cobra.Command {
@@ -9,7 +11,7 @@ func serveCommand() *cobra.Command {
 		f                         sourceFlags
 		grpcAddr, httpAddr, admin string
 		data                      string
-		pprof                     bool
+		pprof, anonymous          bool
 	)
 	cmd := &cobra.Command{
 		Use:   "serve --backend [NAME=]TARGET...",
@@ -36,7 +38,8 @@ func serveCommand() *cobra.Command {
 				}
 			}
 			c.Admin.Pprof = c.Admin.Pprof || pprof
-			m, err := openServing(cmd.Context(), c)
+			c.Auth.AllowAnonymous = c.Auth.AllowAnonymous || anonymous
+			m, err := openServing(cmd.Context(), c, call.Credentials{})
 			if err != nil {
 				return err
 			}
@@ -50,6 +53,7 @@ func serveCommand() *cobra.Command {
 	fs.StringVar(&grpcAddr, "grpc-addr", "127.0.0.1:7070", "address of the gRPC door, or off")
 	fs.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP and MCP doors, or off")
 	fs.StringVar(&admin, "admin-addr", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics, loopback only, or off")
+	fs.BoolVar(&anonymous, "allow-anonymous", false, "serve other machines without asking who calls: everybody may do everything")
 	fs.BoolVar(&pprof, "admin-pprof", false, "serve /debug/pprof/ on the admin address")
 	fs.StringVar(&data, "data", "", "`DIR` of durable state: the last contract of each backend, so that methods are known while a backend is away")
 	return cmd

@@ -30,7 +30,8 @@ type Authenticator struct {
 	issuers map[string]*issuer
 	keys    apiKeys
 	certs   []Certificate
-	cache   *tokenCache
+	cache   *tokenCache // tokens that were found good
+	seen    *tokenCache // certificates, also of nobody
 	slots   chan struct{}
 	logger  *slog.Logger
 }
@@ -46,7 +47,7 @@ func New(c Config) (*Authenticator, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	a := &Authenticator{issuers: map[string]*issuer{}, cache: newTokenCache(), slots: make(chan struct{}, max(c.MaxVerifying, runtime.GOMAXPROCS(0))), logger: c.Logger}
+	a := &Authenticator{issuers: map[string]*issuer{}, cache: newTokenCache(), seen: newTokenCache(), slots: make(chan struct{}, max(c.MaxVerifying, runtime.GOMAXPROCS(0))), logger: c.Logger}
 	var err error
 	if a.keys, err = newAPIKeys(c.APIKeys); err != nil {
 		return nil, err

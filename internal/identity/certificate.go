@@ -1,11 +1,13 @@
 package identity
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"path"
 	"strings"
+	"time"
 )
 
 // Certificate says which caller a verified client certificate names.
@@ -53,9 +55,20 @@ func leafOf(state *tls.ConnectionState) *x509.Certificate {
 // has exactly one URI name (X.509-SVID, section 2), and others of such a scheme are refused.
 func (a *Authenticator) certificate(state *tls.ConnectionState) *Principal {
 	leaf := leafOf(state)
-	if leaf == nil {
+	if leaf == nil || len(a.certs) == 0 {
 		return nil
 	}
+	hash, now := sha256.Sum256(leaf.Raw), time.Now()
+	known, ok := a.seen.get(hash, now)
+	if !ok {
+		known = verified{principal: a.named(leaf), until: leaf.NotAfter}
+		a.seen.put(hash, known, now)
+	}
+	return known.principal
+}
+
+// named returns the caller that a certificate names, or nil.
+func (a *Authenticator) named(leaf *x509.Certificate) *Principal {
 	spiffe := 0
 	for _, u := range leaf.URIs {
 		if u.Scheme == "spiffe" {

@@ -2,6 +2,8 @@ package identity
 
 import (
 	"crypto/tls"
+	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -56,3 +58,27 @@ func bearer(v string) string {
 	}
 	return token
 }
+
+// RequestCredentials returns what an HTTP request brings.
+func RequestCredentials(r *http.Request) Credentials {
+	c := ReadCredentials(r.Header["Authorization"], r.Header["X-Api-Key"])
+	c.TLS = r.TLS
+	return c
+}
+
+// InQuery says whether the query of a URL has credentials in it, by the names that they go by (RFC 6750, section 2.3).
+func InQuery(rawQuery string) bool {
+	if rawQuery == "" {
+		return false
+	}
+	query, _ := url.ParseQuery(rawQuery) // what can be read of it
+	for name := range query {
+		if QueryNames[strings.ToLower(name)] {
+			return true
+		}
+	}
+	return false
+}
+
+// QueryNames are the names, in lower case, that credentials go by in a URL.
+var QueryNames = map[string]bool{"access_token": true, "api_key": true, "apikey": true, "api-key": true, "x-api-key": true, "bearer_token": true}

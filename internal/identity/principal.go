@@ -29,6 +29,9 @@ type Principal struct {
 // Anonymous is the caller of a mesh that asks for no credentials. It has every scope: such a mesh listens on loopback only.
 var Anonymous = &Principal{ID: "anonymous", Scopes: []string{AllScopes}, How: "none"}
 
+// Operator is who runs the toolway command: it has the configuration, and so everything.
+var Operator = &Principal{ID: "operator", Scopes: []string{AllScopes}, How: "none"}
+
 // AllScopes is the scope that includes every other.
 const AllScopes = "*"
 

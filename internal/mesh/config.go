@@ -23,7 +23,11 @@ type Config struct {
 	HTTP     HTTP      `yaml:"http"`
 	MCP      MCP       `yaml:"mcp"`
 	Admin    Admin     `yaml:"admin"`
-	Metadata Metadata  `yaml:"metadata"`
+	// Auth says who may call.
+	Auth Auth `yaml:"auth"`
+	// Credentials say how the mesh tells backends on whose behalf it calls.
+	Credentials Credentials `yaml:"credentials"`
+	Metadata    Metadata    `yaml:"metadata"`
 	// Policy is the operator's word about methods, laid over what contracts say: later rules win.
 	Policy []PolicyRule `yaml:"policy"`
 	// Lock is the file that toolway lock has written: tools whose definition is not the one in it are quarantined. Default: none is.
@@ -70,9 +74,11 @@ type Backend struct {
 	Tenants Strings `yaml:"tenants"`
 	// MaxMessageBytes bounds one message from the backend. Default 64 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
+	// Credentials are what the backend is told of who calls. Default: nothing.
+	Credentials *BackendCredentials `yaml:"credentials"`
 }
 
-// TLS is how to reach a backend with TLS, or how to serve with it.
+// TLS is how to reach a backend with TLS.
 type TLS struct {
 	// CA is a PEM file of roots. Default: the system's.
 	CA string `yaml:"ca"`
@@ -93,6 +99,8 @@ type GRPC struct {
 	Addr string `yaml:"addr"`
 	// MaxMessageBytes bounds one request message, after decompression. Default 16 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
+	// TLS is how to serve with TLS; none means plaintext.
+	TLS *ServerTLS `yaml:"tls"`
 }
 
 // HTTP is the listener of the HTTP and MCP doors.
@@ -107,6 +115,10 @@ type HTTP struct {
 	MaxBodyBytes int64 `yaml:"max_body_bytes"`
 	// Heartbeat is how often a silent event stream gets a comment. Default 15s.
 	Heartbeat Duration `yaml:"heartbeat"`
+	// TLS is how to serve with TLS; none means plaintext.
+	TLS *ServerTLS `yaml:"tls"`
+	// PublicURL is scheme and host by which clients know the mesh: "https://tools.example.com". Default: as each request has it.
+	PublicURL string `yaml:"public_url"`
 }
 
 // MCP is the MCP door.
@@ -267,6 +279,9 @@ func (c *Config) Normalise() error {
 		return err
 	}
 	if err := c.Audit.normalise(); err != nil {
+		return err
+	}
+	if err := c.normaliseAuth(); err != nil {
 		return err
 	}
 	return c.checkLists()

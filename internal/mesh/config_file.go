@@ -59,6 +59,7 @@ func Load(path string) (Config, error) {
 		c.Audit.File = relativeTo(dir, c.Audit.File)
 	}
 	c.Lock = relativeTo(dir, c.Lock)
+	c.relativeAuth(dir)
 	return c, nil
 }
 

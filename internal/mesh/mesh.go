@@ -3,6 +3,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/dial"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/meshapi"
 	"github.com/toolway/toolway/internal/proxy"
 	"github.com/toolway/toolway/internal/rules"
@@ -43,6 +45,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is the binary's, shown to clients.
 	Version string
+	// Stdio are the credentials of the caller on standard input and output, from its environment.
+	Stdio call.Credentials
 }
 
 // Mesh is an assembled mesh. Its methods may be used concurrently; Close ends it.
@@ -60,6 +64,10 @@ type Mesh struct {
 	gateway   *gateway.Gateway
 	rules     *rules.Set // nil: none
 	audit     auditing
+	auth      *identity.Authenticator // nil: nobody is asked who calls
+	minter    *identity.Minter        // nil: no backend gets minted credentials
+	httpTLS   *tls.Config             // nil: the HTTP doors are plaintext
+	stdio     call.Credentials
 
 	complete atomic.Bool // every backend has been read once
 	draining atomic.Bool
@@ -73,7 +81,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := c.Normalise(); err != nil {
 		return nil, err
 	}
-	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}}
+	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, stdio: o.Stdio}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -83,6 +91,13 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		if err := os.MkdirAll(filepath.Join(c.Data, "contracts"), 0o700); err != nil {
 			return nil, fmt.Errorf("data directory: %w; choose another with --data", err)
 		}
+	}
+	if err := m.openAuth(); err != nil {
+		return nil, err
+	}
+	credentials, err := m.openCredentials()
+	if err != nil {
+		return nil, err
 	}
 	if m.telemetry, err = openTelemetry(ctx, c.Trace, o.Version); err != nil {
 		return nil, err
@@ -125,7 +140,8 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	m.health = proxy.RegisterHealth(local, m.catalog)
 	proxy.RegisterReflection(local, m.catalog)
 	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{
-		Attempts: m.attempts(),
+		Attempts:    m.attempts(),
+		Credentials: credentials,
 	})
 	if m.audit.ring != nil {
 		meshapi.RegisterAudit(local, m.audit.ring)
@@ -147,9 +163,17 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Rules:            m.rules,
 		Audit:            auditOptions,
 		Cache:            c.Cache.options(),
+		Authenticator:    m.authenticator(),
 	})...)
 	crossing := call.NewRules(c.Metadata.Allow)
-	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: crossing, MaxRecvBytes: c.GRPC.MaxMessageBytes, Logger: o.Logger})
+	grpcTLS, err := c.GRPC.TLS.open("grpc", "h2")
+	if err != nil {
+		return nil, err
+	}
+	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: crossing, MaxRecvBytes: c.GRPC.MaxMessageBytes, TLS: grpcTLS, Logger: o.Logger})
+	if m.httpTLS, err = c.HTTP.TLS.open("http", "h2", "http/1.1"); err != nil {
+		return nil, err
+	}
 	stateKey, err := c.MCP.stateKey()
 	if err != nil {
 		return nil, err
@@ -158,6 +182,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
 		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey, ServeStale: c.Cache.Stale > 0,
+		Authenticator: m.authenticator(), Resource: c.resource(),
 	}
 	c.Results.shape(&mcp, objects)
 	if m.mcp, err = openViews(c.MCP, mcp); err != nil {
@@ -167,6 +192,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
 		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat),
+		Authenticator: m.authenticator(), Resource: c.resource(),
 	})
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
@@ -241,7 +267,9 @@ func (m *Mesh) Invoke(ctx context.Context, method *catalog.Method, arguments jso
 		return err
 	}
 	var buf []byte
-	stream := call.NewStream(ctx, call.New(method, call.CLI), requests, func(f *call.Frame) error {
+	c := call.New(method, call.CLI)
+	c.Principal = identity.Operator
+	stream := call.NewStream(ctx, c, requests, func(f *call.Frame) error {
 		if buf, err = method.Response().AppendJSON(buf[:0], f.Bytes(), transcode.WriteOptions{}); err != nil {
 			return status.Errorf(codes.Internal, "reply of %s: %v", method.FullMethod, err)
 		}
@@ -259,7 +287,7 @@ func (m *Mesh) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 		m.log.Warn("serving before every backend has answered; clients are told when tools come", "error", err)
 	}
 	m.reportViews()
-	return m.mcp[""].ServeStdio(ctx, in, out)
+	return m.mcp[""].ServeStdio(m.stdioContext(ctx), in, out)
 }
 
 // Close ends everything that Open started and waits for it. It does not drain; Serve does.
@@ -277,6 +305,9 @@ func (m *Mesh) Close() {
 	if err := m.audit.close(); err != nil {
 		m.log.Error("close the audit", "error", err)
 	}
+	if m.auth != nil {
+		m.auth.Close()
+	}
 	for name, conn := range m.conns {
 		if err := conn.Close(); err != nil {
 			m.log.Error("close the connection", "backend", name, "error", err)
@@ -291,12 +322,12 @@ func (m *Mesh) Close() {
 	}
 }
 
-// checkServable refuses backends that nothing can call, which are fine for listing and checking.
+// checkServable refuses backends that nothing can call, which are fine for listing and checking, and doors open to strangers.
 func (m *Mesh) checkServable() error {
 	for _, b := range m.config.Backends {
 		if len(b.Targets) == 0 {
 			return fmt.Errorf("backend %q has descriptors but no target: add --backend %s=HOST:PORT", b.Name, b.Name)
 		}
 	}
-	return nil
+	return m.config.checkAnonymous()
 }

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
+	"github.com/toolway/toolway/internal/origin"
 )
 
 // Serve opens the listeners and serves until ctx is done, then drains: no new calls, streams are told, calls in flight go on for at most
@@ -31,11 +33,15 @@ func (m *Mesh) Serve(ctx context.Context) error {
 	// Requests outlive ctx while the mesh drains; base ends when draining is over.
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	requests := base
+	if m.auth == nil {
+		requests = call.WithPrincipal(base, identity.Anonymous)
+	}
 
 	start := func(l listener, handler http.Handler) *http.Server {
 		srv := &http.Server{
 			Handler:           handler,
-			BaseContext:       func(net.Listener) context.Context { return base },
+			BaseContext:       func(net.Listener) context.Context { return requests },
 			ReadHeaderTimeout: 10 * time.Second,
 			IdleTimeout:       2 * time.Minute,
 			MaxHeaderBytes:    64 << 10,
@@ -44,8 +50,14 @@ func (m *Mesh) Serve(ctx context.Context) error {
 		}
 		srv.Protocols.SetHTTP1(true)
 		srv.Protocols.SetUnencryptedHTTP2(true)
+		serve := srv.Serve
+		if l.door == "http" && m.httpTLS != nil {
+			srv.Protocols.SetHTTP2(true)
+			srv.TLSConfig = m.httpTLS
+			serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
+		}
 		serving.Go(func() {
-			if err := srv.Serve(l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			if err := serve(l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("%s listener: %w", l.door, err)
 			}
 		})
@@ -66,8 +78,12 @@ func (m *Mesh) Serve(ctx context.Context) error {
 			admin = start(l, m.adminHandler())
 		}
 		m.log.Info("listening", "door", l.door, "addr", l.Addr().String())
-		if l.door != "admin" && !loopback(l.Addr().String()) {
-			m.log.Warn("this door is open to other machines and callers are not authenticated", "door", l.door, "addr", l.Addr().String())
+		switch open := !loopback(l.Addr().String()); {
+		case l.door == "admin" || m.auth != nil:
+		case open:
+			m.log.Warn("THIS DOOR IS OPEN TO OTHER MACHINES AND NOBODY IS ASKED WHO CALLS: everybody may do everything", "door", l.door, "addr", l.Addr().String())
+		default:
+			m.log.Warn("nobody is asked who calls: every process on this machine may do everything; configure auth to change that", "door", l.door)
 		}
 	}
 	m.running.Go(func() {
@@ -132,7 +148,11 @@ func (m *Mesh) drain(doors *http.Server, cut func()) {
 // httpHandler is the HTTP and MCP doors on one listener. It is no http.ServeMux, which would answer odd paths with redirects of its own.
 func (m *Mesh) httpHandler() http.Handler {
 	mcp := m.mcp.handlers()
+	wellKnown := m.wellKnown(m.config.resource(), origin.New(m.config.HTTP.AllowedHosts, m.config.HTTP.AllowedOrigins))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wellKnown(w, r) {
+			return
+		}
 		if h := mcp[r.URL.Path]; h != nil {
 			h.ServeHTTP(w, r)
 			return

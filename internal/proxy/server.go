@@ -20,10 +20,12 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/nearmiss"
 )
 
@@ -153,8 +155,20 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	}
 	c := call.New(m, call.GRPC)
 	c.Forward = s.cfg.Rules.FromIncoming(ctx)
+	c.Credentials = credentialsOf(ctx)
 	stream := call.Accept(c, ss, s.readers.Go)
 	return stream.End(s.cfg.Handler(stream))
+}
+
+// credentialsOf returns what a caller brings in metadata, and in its connection.
+func credentialsOf(ctx context.Context) call.Credentials {
+	c := identity.ReadCredentials(metadata.ValueFromIncomingContext(ctx, "authorization"), metadata.ValueFromIncomingContext(ctx, "x-api-key"))
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			c.TLS = &info.State
+		}
+	}
+	return c
 }
 
 // refuse logs what the chain will not see, and returns err.

@@ -1,0 +1,190 @@
+package mcpadapter
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
+)
+
+// authenticate returns the request with its caller in the context, so that every path sees who it is. If nobody may know what it asks, the
+// answer is written and ok is false: 401 says where to get credentials.
+func (e *endpoint) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, ok bool) {
+	conf := &e.adapter.conf
+	if conf.Authenticator == nil {
+		return r, true
+	}
+	if identity.InQuery(r.URL.RawQuery) {
+		refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeInvalidRequest, "credentials are not taken from the URL, where logs and histories keep them: send them in a header"))
+		return r, false
+	}
+	credentials := identity.RequestCredentials(r)
+	p, err := conf.Authenticator.Authenticate(r.Context(), credentials)
+	if err != nil {
+		e.refuseCaller(w, r, err)
+		return r, false
+	}
+	return r.WithContext(call.WithPrincipal(call.WithCredentials(r.Context(), credentials), p)), true
+}
+
+// refuseCaller answers a request whose credentials are no good, or cannot be verified now.
+func (e *endpoint) refuseCaller(w http.ResponseWriter, r *http.Request, err error) {
+	st := status.Convert(err)
+	code := http.StatusServiceUnavailable
+	if st.Code() == codes.Unauthenticated {
+		code = http.StatusUnauthorized
+		w.Header().Set("WWW-Authenticate", or(e.adapter.conf.Resource.Challenge(r, r.URL.Path, err, nil), "Bearer"))
+	}
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			w.Header().Set("Retry-After", strconv.Itoa(max(1, int(info.GetRetryDelay().AsDuration()/time.Second))))
+		}
+	}
+	reason, _ := identity.Reason(err)
+	told := rpcError(jsonrpc.CodeInvalidRequest, "%s", st.Message())
+	told.Data, _ = json.Marshal(map[string]string{"reason": reason}) // text can always be encoded
+	refuse(w, code, nil, told)
+}
+
+// stepUp answers a call whose caller lacks a scope with 403, which names all scopes that the tool needs, and says whether it did. The chain refuses
+// the call, so that the refusal is observed and recorded as any other.
+func (e *endpoint) stepUp(w http.ResponseWriter, r *http.Request, id json.RawMessage, name string) bool {
+	a, ctx := e.adapter, r.Context()
+	p := call.PrincipalFrom(ctx)
+	if a.conf.Authenticator == nil || p == nil {
+		return false
+	}
+	m := a.tool(ctx, a.conf.Catalog.Snapshot(), name)
+	if m == nil || len(p.Missing(m.Policy.Scopes)) == 0 {
+		return false
+	}
+	c := call.New(m, call.MCP)
+	c.Protocol = or(r.Header.Get(versionHeader), version20250618)
+	c.Forward = forward(a.conf.Rules, r.Header, crossing{})
+	identify(ctx, c)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := a.conf.Handler(call.NewStream(ctx, c, call.One(nil), func(*call.Frame) error { return nil }, nil))
+	if reason, _ := identity.Reason(err); reason != identity.InsufficientScope {
+		return false
+	}
+	w.Header().Set("WWW-Authenticate", a.conf.Resource.Challenge(r, r.URL.Path, err, p))
+	told := rpcError(jsonrpc.CodeInvalidRequest, "%s", status.Convert(err).Message())
+	detail := describe(status.Convert(err), c)
+	detail.plain()
+	told.Data, _ = marshal(detail) // it has nothing in it that cannot be encoded
+	refuse(w, http.StatusForbidden, id, told)
+	return true
+}
+
+// toolNameOf is the name of the tool that a tools/call is for, or "".
+func toolNameOf(msg envelope) string {
+	var p struct {
+		Name string `json:"name"`
+	}
+	if msg.method != "tools/call" || !msg.isRequest() || json.Unmarshal(msg.params, &p) != nil {
+		return ""
+	}
+	return p.Name
+}
+
+// identify tells a call who makes it. Over stdio the same caller stays, but its token may end: then the chain is to find that out.
+func identify(ctx context.Context, c *call.Call) {
+	c.Credentials = call.CredentialsFrom(ctx)
+	if p := call.PrincipalFrom(ctx); p != nil && (p.Expires.IsZero() || time.Now().Before(p.Expires)) {
+		c.Principal = p
+	}
+}
+
+// withCaller returns ctx with the caller of an HTTP request in it: in a session ctx is that of the request which began the session, when the caller had
+// another token, perhaps with other scopes.
+func (a *Adapter) withCaller(ctx context.Context, req mcp.Request) context.Context {
+	if a.conf.Authenticator == nil || req.GetExtra() == nil {
+		return ctx
+	}
+	r := a.replyTo(req.GetExtra().Header)
+	if r == nil || r.principal == nil {
+		return ctx
+	}
+	return call.WithPrincipal(call.WithCredentials(ctx, r.credentials), r.principal)
+}
+
+// sessionKey binds the ids of sessions to callers, for as long as the process lives, as sessions do.
+type sessionKey [32]byte
+
+func newSessionKey() (k sessionKey) {
+	_, _ = rand.Read(k[:]) // never fails
+	return k
+}
+
+var sessionText = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// bind returns a session's id as its caller is told it: another one can do nothing with it. A caller is the same with a new token. p may be nil:
+// then the id is as it is.
+func (k *sessionKey) bind(id string, p *identity.Principal) string {
+	if p == nil {
+		return id
+	}
+	return id + "." + k.mark(id, p)
+}
+
+func (k *sessionKey) mark(id string, p *identity.Principal) string {
+	h := hmac.New(sha256.New, k[:])
+	for _, s := range []string{id, p.ID, p.Tenant} {
+		h.Write(strconv.AppendInt(nil, int64(len(s)), 10))
+		h.Write([]byte("."))
+		h.Write([]byte(s))
+	}
+	return sessionText.EncodeToString(h.Sum(nil)[:16])
+}
+
+var errForeignSession = errors.New("the session is not this caller's")
+
+// unbind returns the id of a session as the SDK knows it.
+func (k *sessionKey) unbind(bound string, p *identity.Principal) (string, error) {
+	if p == nil || bound == "" {
+		return bound, nil
+	}
+	i := strings.LastIndexByte(bound, '.')
+	if i < 0 || !hmac.Equal([]byte(bound[i+1:]), []byte(k.mark(bound[:i], p))) {
+		return "", errForeignSession
+	}
+	return bound[:i], nil
+}
+
+// ownSession makes the session's id in a request the SDK's, and the other way round in the reply. It says whether the session is the caller's: if not,
+// the answer is written.
+func (e *endpoint) ownSession(reply *reply, r *http.Request) bool {
+	p := call.PrincipalFrom(r.Context())
+	if e.adapter.conf.Authenticator == nil || p == nil {
+		return true
+	}
+	reply.bind = func(id string) string { return e.key.bind(id, p) }
+	bound := r.Header.Get(sessionHeader)
+	id, err := e.key.unbind(bound, p)
+	if err != nil {
+		e.adapter.conf.Logger.WarnContext(r.Context(), "a session id was used by a caller whose session it is not", "principal", p.ID)
+		reply.refuse(http.StatusNotFound, noSession(bound))
+		return false
+	}
+	if id != "" {
+		r.Header.Set(sessionHeader, id)
+	}
+	return true
+}
