@@ -25,6 +25,8 @@ import (
 const (
 	requestIDHeader = "X-Request-Id"
 	callIDHeader    = "Toolway-Call-Id"
+	confirmHeader   = "Toolway-Confirm"
+	replayedHeader  = "Idempotent-Replayed"
 	ndjson          = "application/x-ndjson"
 	eventStream     = "text/event-stream"
 	// pooledBytes is the largest buffer that is kept for the next request.
@@ -90,7 +92,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 		defer cancel()
 	}
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
-	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r)}
+	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r), Confirm: r.Header.Get(confirmHeader)}
 	x.call = c
 	if err := g.checkURL(r, m.method); err != nil {
 		g.fail(x, nil, err)
@@ -188,6 +190,7 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 		stream.OnStop(requests.interrupt)
 	}
 	err := requests.blame(g.handler(stream))
+	markReplayed(x.w.Header(), c.Replayed)
 	if err == nil && !replied {
 		err = status.Error(codes.Internal, "backend sent no reply")
 	}
@@ -255,6 +258,13 @@ func setContentType(h http.Header, contentType string, raw bool) {
 	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+}
+
+// markReplayed says that the answer is that of an earlier call with the same idempotency key.
+func markReplayed(h http.Header, replayed bool) {
+	if replayed {
+		h.Set(replayedHeader, "true")
+	}
 }
 
 // replyHeader passes on the backend's header metadata that the rules allow, but nothing that steers a browser or repeats the request.

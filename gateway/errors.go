@@ -36,6 +36,31 @@ func httpStatus(c codes.Code) int {
 	return runtime.HTTPStatusFromCode(c)
 }
 
+// reasonStatus are the reasons of the mesh's own errors for which HTTP has a better word than the status code's.
+var reasonStatus = map[string]int{
+	"IDEMPOTENCY_KEY_REUSED":      http.StatusUnprocessableEntity, // draft-ietf-httpapi-idempotency-key-header, section 2.7
+	"IDEMPOTENCY_ANSWER_NOT_KEPT": http.StatusConflict,
+	"APPROVAL_REQUIRED":           http.StatusConflict,
+	"APPROVAL_IMPOSSIBLE":         http.StatusConflict,
+	"APPROVAL_DECIDED":            http.StatusConflict,
+	"CONFIRMATION_REQUIRED":       http.StatusConflict,
+	"INPUT_REQUIRED":              http.StatusConflict,
+}
+
+// httpStatusOf is httpStatus, but for the reasons in reasonStatus.
+func httpStatusOf(st *status.Status) int {
+	for _, d := range st.Proto().GetDetails() {
+		var info errdetails.ErrorInfo
+		if !d.MessageIs(&info) || d.UnmarshalTo(&info) != nil || info.GetDomain() != call.Domain {
+			continue
+		}
+		if code := reasonStatus[info.GetReason()]; code != 0 {
+			return code
+		}
+	}
+	return httpStatus(st.Code())
+}
+
 // refusal is what this door itself says no to, where HTTP has a better word than the status code's.
 type refusal struct {
 	http   int
@@ -133,7 +158,7 @@ func unknownName(problem string) (string, bool) {
 // fail answers with the status of err. Nothing may have been written before. b, which may be nil, resolves details.
 func (g *Gateway) fail(x *exchange, b *catalog.Backend, err error) {
 	st := g.statusOf(x.r.Context(), x.id, err)
-	code := httpStatus(st.Code())
+	code := httpStatusOf(st)
 	h := x.w.Header()
 	var no *refusal
 	if errors.As(err, &no) {

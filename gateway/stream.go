@@ -34,7 +34,7 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exch
 		return
 	}
 	out := &writer{
-		gateway: g, id: x.id, w: x.w, rc: http.NewResponseController(x.w), cancel: cancel, clears: x.r.ProtoMajor >= 2,
+		gateway: g, call: c, id: x.id, w: x.w, rc: http.NewResponseController(x.w), cancel: cancel, clears: x.r.ProtoMajor >= 2,
 		wake: make(chan struct{}, 1), space: make(chan struct{}, 1), finish: make(chan struct{}), done: make(chan struct{}),
 	}
 	switch {
@@ -53,6 +53,7 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exch
 	committed := out.end(ctx, m, err)
 	switch {
 	case !committed:
+		markReplayed(x.w.Header(), c.Replayed)
 		g.fail(x, m.method.Backend, err)
 	case out.failure != nil:
 		g.logger.LogAttrs(ctx, slog.LevelInfo, "stream dropped", slog.String("call_id", c.ID), slog.String("method", m.method.FullMethod), slog.Any("error", out.failure))
@@ -75,6 +76,7 @@ const (
 // writer sends a stream to the caller.
 type writer struct {
 	gateway *Gateway
+	call    *call.Call // for the chain's goroutine alone
 	id      ids
 	w       http.ResponseWriter
 	rc      *http.ResponseController
@@ -93,6 +95,7 @@ type writer struct {
 	spare       []byte
 	md          metadata.MD
 	contentType string
+	replayed    bool
 	committed   bool
 	refused     bool // the call has failed before anything was sent: nothing will be, here
 	trailer     *status.Status
@@ -102,6 +105,7 @@ type writer struct {
 func (o *writer) header(md metadata.MD) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.replayed = o.call.Replayed
 	if o.form != raw { // a raw body's type comes with its first message
 		o.commit(md)
 	}
@@ -168,6 +172,7 @@ func (o *writer) encode(m match, f *call.Frame) (err error) {
 // answer is still to be written.
 func (o *writer) end(ctx context.Context, m match, err error) bool {
 	o.mu.Lock()
+	o.replayed = o.call.Replayed
 	if err == nil {
 		o.committed = true
 	}
@@ -278,7 +283,7 @@ func (o *writer) send(ctx context.Context, sent, last bool) (bool, error) {
 	}
 	out := o.pending
 	o.pending, o.spare = o.spare[:0], nil
-	md, contentType, trailer := o.md, o.contentType, o.trailer
+	md, contentType, trailer, replayed := o.md, o.contentType, o.trailer, o.replayed
 	o.mu.Unlock()
 	signal(o.space)
 	if sent && len(out) == 0 && !last {
@@ -290,6 +295,7 @@ func (o *writer) send(ctx context.Context, sent, last bool) (bool, error) {
 		return false, err
 	}
 	if !sent {
+		markReplayed(o.w.Header(), replayed)
 		o.writeHeader(md, contentType)
 	}
 	if _, err := o.w.Write(out); err != nil {

@@ -52,7 +52,7 @@ func (o ApprovalOptions) withDefaults() ApprovalOptions {
 // is FAILED_PRECONDITION, reason CONFIRMATION_REQUIRED, with an id, and goes through when it comes again with the id as Call.Confirm.
 //
 // An approval is for one tenant, principal, method and canonical request. It is used up before the call is dispatched, and given back only
-// if it is proved that no backend has executed the call.
+// if it is proved that no backend has executed the call, or the backend asks for more input first.
 func Approval(o Options) Policy {
 	o = o.withDefaults()
 	p := &approvals{ApprovalOptions: o.Approval.withDefaults(), log: o.Logger}
@@ -80,7 +80,7 @@ func (p *approvals) forMethod(m *catalog.Method) grpc.StreamServerInterceptor {
 			return err
 		}
 		err = handler(srv, stream)
-		if err != nil && c.Outcome() == call.NotExecuted {
+		if err != nil && (c.Outcome() == call.NotExecuted || asksForInput(status.Convert(err))) {
 			p.giveBack(stream.Context(), c, a)
 		}
 		return err
@@ -259,7 +259,7 @@ func precondition(err error, kind string, a *ApprovalRecord, what string) error 
 	return st.Err()
 }
 
-// giveBack makes the approval usable again: no backend has executed the call.
+// giveBack makes the approval usable again: nothing was done.
 func (p *approvals) giveBack(ctx context.Context, c *call.Call, a ApprovalRecord) {
 	a.State, a.UsedBy = ApprovalApproved, ""
 	if a.Confirm {
@@ -271,7 +271,7 @@ func (p *approvals) giveBack(ctx context.Context, c *call.Call, a ApprovalRecord
 		p.log.Error("give an approval back", "approval", a.ID, "call_id", c.ID, "error", err)
 		return
 	}
-	c.Decide(approvalName, "given back", "nothing was executed, so approval "+a.ID+" stays good")
+	c.Decide(approvalName, "given back", "nothing was done, so approval "+a.ID+" stays good")
 }
 
 // unkept refuses a call whose approval cannot be kept or looked up.

@@ -214,6 +214,21 @@ func TestApprovalGivenBack(t *testing.T) {
 	}
 }
 
+// TestApprovalOutlivesQuestions has a backend that asks for input before it does anything.
+func TestApprovalOutlivesQuestions(t *testing.T) {
+	s := openShop(t)
+	handler, store := s.withApprovals()
+	o := order{method: "Erase", json: `{"id":"7","do":"ask-once"}`, by: ann}
+	id := approvalOf(s.do(t, handler, o).err)
+	settle(t, store, id, interceptors.ApprovalApproved, "")
+	if g := s.do(t, handler, o); g.reason() != "FailedPrecondition" || verdict(g.c, "approval") != "given back" {
+		t.Errorf("asked: %v, %q", g.err, verdict(g.c, "approval"))
+	}
+	if g := s.do(t, handler, o); g.err != nil || g.c.Approval != id {
+		t.Errorf("answered: %v, Approval %q, want %q", g.err, g.c.Approval, id)
+	}
+}
+
 func TestApprovedCallWithKeyIsReplayed(t *testing.T) {
 	s := openShop(t)
 	handler, store := s.withApprovals()

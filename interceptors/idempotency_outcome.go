@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/internal/call"
 )
 
@@ -41,6 +42,9 @@ func verdictOf(ctx context.Context, c *call.Call, replied bool, err error) KeySt
 func verdictOfStatus(ctx context.Context, st *status.Status) KeyState {
 	info, retry := detailsOf(st.Proto())
 	ours := info.GetDomain() == call.Domain
+	if asksForInput(st) { // the call comes again with the answers
+		return 0
+	}
 	if ctx.Err() != nil || ours && info.GetReason() == "OUTCOME_UNKNOWN" || transport(st) {
 		return KeyUnknown
 	}
@@ -58,6 +62,19 @@ func verdictOfStatus(ctx context.Context, st *status.Status) KeyState {
 		}
 	}
 	return KeyDone
+}
+
+// asksForInput says whether the backend has turned the call away until it is told more: toolway.v1.InputRequired.
+func asksForInput(st *status.Status) bool {
+	if st.Code() != codes.FailedPrecondition {
+		return false
+	}
+	for _, d := range st.Proto().GetDetails() {
+		if d.MessageIs((*toolwayv1.InputRequired)(nil)) {
+			return true
+		}
+	}
+	return false
 }
 
 // transport says whether the status is grpc-go's own, about a reply that it could not receive or read.

@@ -38,6 +38,7 @@ func TestSecondCall(t *testing.T) {
 		{"Place", "fail-once ABORTED", "Aborted", "OK", 2, "released", "recorded"},
 		{"Place", "fail-once RESOURCE_EXHAUSTED", "ResourceExhausted", "OK", 2, "released", "recorded"},
 		{"Place", "fail-once UNAVAILABLE+retry", "Unavailable", "OK", 2, "released", "recorded"},
+		{"Place", "ask-once", "FailedPrecondition", "OK", 2, "released", "recorded"},
 		{"Place", "fail UNAVAILABLE", "Unavailable", "Unknown OUTCOME_UNKNOWN", 1, "unknown", "unknown"},
 		{"Place", "fail DEADLINE_EXCEEDED", "DeadlineExceeded", "Unknown OUTCOME_UNKNOWN", 1, "unknown", "unknown"},
 		{"Place", "die", "Unavailable OUTCOME_UNKNOWN", "Unknown OUTCOME_UNKNOWN", 1, "unknown", "unknown"},

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
@@ -119,6 +120,14 @@ func (s *shop) serve(_ any, stream grpc.ServerStream) error {
 			st, _ = st.WithDetails(&errdetails.RetryInfo{})
 		}
 		return st.Err()
+	case "ask-once":
+		if n == 1 {
+			st, err := status.New(codes.FailedPrecondition, "which one?").WithDetails(&toolwayv1.InputRequired{})
+			if err != nil {
+				return err
+			}
+			return st.Err()
+		}
 	case "die", "die-once":
 		if verb == "die" || n == 1 {
 			s.mu.Lock()

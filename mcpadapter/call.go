@@ -111,6 +111,7 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	c.Protocol = t.protocol
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
 	identify(ctx, c)
+	c.Confirm = t.meta.confirm
 	at := attempt{call: c}
 	if t.client.can&canForm != 0 {
 		at.asker = &questioner{client: &t.client, round: last}
@@ -143,6 +144,12 @@ func (a *Adapter) shown(r *result, c *call.Call) *result {
 		if f.Stale {
 			r.meta[metaStale] = true
 		}
+	}
+	if c.Replayed {
+		if r.meta == nil {
+			r.meta = map[string]any{}
+		}
+		r.meta[metaReplayed] = true
 	}
 	return r
 }

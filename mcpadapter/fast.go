@@ -51,6 +51,7 @@ const (
 	hasTracestate
 	hasBaggage
 	hasKey
+	hasConfirm
 	hasLogLevel
 )
 
@@ -166,6 +167,8 @@ func (s *scanner) meta(m *quickMeta) bool {
 			return once(&m.seen, hasBaggage) && s.keep(&m.baggage)
 		case metaIdempotencyKey, "idempotency-key":
 			return once(&m.seen, hasKey) && s.keep(&m.idempotencyKey)
+		case metaConfirm:
+			return once(&m.seen, hasConfirm) && s.keep(&m.confirm)
 		}
 		_, ok = s.value()
 		return ok

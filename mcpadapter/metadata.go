@@ -10,10 +10,10 @@ import (
 	"github.com/toolway/toolway/internal/call"
 )
 
-// crossing are the members of a request's _meta that become metadata. Nothing else in _meta does: it is the client's own word, and must
+// crossing are the members of a request's _meta that become metadata, and the person's word that the host passes on. Nothing else in _meta does: it is the client's own word, and must
 // not be able to say who is calling.
 type crossing struct {
-	traceparent, tracestate, baggage, idempotencyKey string
+	traceparent, tracestate, baggage, idempotencyKey, confirm string
 }
 
 // crossingOf returns what crosses of a decoded _meta. The idempotency key under this door's own name replaces a plain one.
@@ -24,7 +24,7 @@ func crossingOf(meta map[string]any) crossing {
 	}
 	return crossing{
 		traceparent: text("traceparent"), tracestate: text("tracestate"), baggage: text("baggage"),
-		idempotencyKey: or(text(metaIdempotencyKey), text("idempotency-key")),
+		idempotencyKey: or(text(metaIdempotencyKey), text("idempotency-key")), confirm: text(metaConfirm),
 	}
 }
 

@@ -114,6 +114,8 @@ const (
 	metaAge            = "io.toolway/age"
 	metaStale          = "io.toolway/stale"
 	metaIdempotencyKey = "io.toolway/idempotency-key"
+	metaConfirm        = "io.toolway/confirm"
+	metaReplayed       = "io.toolway/replayed"
 )
 
 // blob is the content of a google.api.HttpBody.

@@ -45,6 +45,9 @@ type Config struct {
 	Cache Cache `yaml:"cache"`
 	// Results bounds what agents are shown.
 	Results Results `yaml:"results"`
+	// Idempotency says how idempotency keys are kept, Approvals how calls are held.
+	Idempotency Idempotency `yaml:"idempotency"`
+	Approvals   Approvals   `yaml:"approvals"`
 	// Attempts say how often and how backends are tried.
 	Attempts Attempts `yaml:"attempts"`
 	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
@@ -214,6 +217,12 @@ func (c *Config) Normalise() error {
 		return err
 	}
 	if err := c.Results.normalise(); err != nil {
+		return err
+	}
+	if err := c.Idempotency.normalise(); err != nil {
+		return err
+	}
+	if err := c.Approvals.normalise(c.HTTP.Addr); err != nil {
 		return err
 	}
 	if r := c.Trace.SampleRatio; r != nil && (*r < 0 || *r > 1) {

@@ -151,6 +151,8 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if objects != nil {
 		meshapi.RegisterObjects(local, objects)
 	}
+	held := interceptors.NewApprovalMemory(c.Approvals.Max)
+	meshapi.RegisterApprovals(local, meshapi.ApprovalOptions{Store: held, Use: time.Duration(c.Approvals.Use), Refusal: time.Duration(c.Approvals.Pending), Self: *c.Approvals.Self, Logger: o.Logger})
 	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
 		Logger:           o.Logger,
 		Tracer:           m.telemetry.tracerProvider(),
@@ -164,6 +166,8 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Audit:            auditOptions,
 		Cache:            c.Cache.options(),
 		Authenticator:    m.authenticator(),
+		Idempotency:      c.Idempotency.options(),
+		Approval:         interceptors.ApprovalOptions{Store: held, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
 	})...)
 	crossing := call.NewRules(c.Metadata.Allow)
 	grpcTLS, err := c.GRPC.TLS.open("grpc", "h2")

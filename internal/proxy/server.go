@@ -156,6 +156,9 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	c := call.New(m, call.GRPC)
 	c.Forward = s.cfg.Rules.FromIncoming(ctx)
 	c.Credentials = credentialsOf(ctx)
+	if m.Policy.Approval == catalog.ApprovalConfirm {
+		c.Confirm = strings.Join(metadata.ValueFromIncomingContext(ctx, "toolway-confirm"), ",")
+	}
 	stream := call.Accept(c, ss, s.readers.Go)
 	return stream.End(s.cfg.Handler(stream))
 }
