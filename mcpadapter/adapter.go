@@ -59,9 +59,9 @@ type Config struct {
 	Name, Version string
 	// Profile is the subset of JSON Schema that tools are listed with. The zero value is toolschema.Portable.
 	Profile toolschema.Profile
-	// View chooses the tools. The zero value is all of them.
+	// View chooses the tools, resources and prompts. The zero value is all of them.
 	View View
-	// Visibility says which tools a caller may know of: others are not listed, and answer as unknown. Nil shows everybody everything.
+	// Visibility says which methods a caller may know of: what others give is not listed, and answers as unknown. Nil shows everybody everything.
 	Visibility call.Visibility
 	// Instructions are shown to the model by hosts that do so. Default: none.
 	Instructions string
@@ -117,6 +117,8 @@ type Config struct {
 	// need the same one, of 32 random bytes or more. Default: a random one, so that only this process can read what it gave.
 	StateKey []byte
 
+	// watchAnswer is how long a subscription waits for a refusal: servers commonly say nothing before the first change.
+	watchAnswer time.Duration
 	// sdkOnly turns the fast path off, so that tests can compare both.
 	sdkOnly bool
 }
@@ -139,6 +141,7 @@ func (c *Config) setDefaults() {
 	c.PageBytes = or(c.PageBytes, 4<<20)
 	c.CacheTTL = or(c.CacheTTL, 5*time.Second)
 	c.DrainTimeout = or(c.DrainTimeout, 5*time.Second)
+	c.watchAnswer = or(c.watchAnswer, 500*time.Millisecond)
 }
 
 func or[T comparable](v, fallback T) T {
@@ -156,7 +159,10 @@ type Adapter struct {
 	server  *mcp.Server
 	http    http.Handler
 	listed  atomic.Pointer[listings]
+	offered atomic.Pointer[offers]
 	changes changes
+	// subscriptions are those of sessions.
+	subscriptions subscriptions
 	// removed are the names of tools that were listed once and are no longer.
 	removed recent
 	sealer  *sealer
@@ -183,7 +189,7 @@ func New(conf Config) *Adapter {
 	conf.setDefaults()
 	a := &Adapter{conf: conf}
 	a.drained, a.drain = context.WithCancel(context.Background())
-	a.changes.adapter = a
+	a.changes.adapter, a.subscriptions.adapter = a, a
 	var err error
 	if a.sealer, err = newSealer(conf.StateKey); err != nil { // the system's random numbers or AES do not work
 		panic("mcpadapter: " + err.Error())
@@ -215,6 +221,7 @@ func (a *Adapter) Close() error {
 	for s := range a.server.Sessions() {
 		errs = append(errs, s.Close())
 	}
+	a.subscriptions.running.Wait()
 	return errors.Join(errs...)
 }
 
@@ -230,30 +237,34 @@ func (a *Adapter) implementation() *mcp.Implementation {
 	return &mcp.Implementation{Name: a.conf.Name, Version: a.conf.Version}
 }
 
-// capabilities are what the server offers. Empty prompts and resources answer their list methods with an empty list, which some clients
-// ask for unconditionally.
+// capabilities are what the server offers, whether or not the present catalog has something of each kind: clients cannot be told later.
 func capabilities() *mcp.ServerCapabilities {
 	return &mcp.ServerCapabilities{
-		Logging:   &mcp.LoggingCapabilities{},
-		Tools:     &mcp.ToolCapabilities{ListChanged: true},
-		Prompts:   &mcp.PromptCapabilities{},
-		Resources: &mcp.ResourceCapabilities{},
+		Logging:     &mcp.LoggingCapabilities{},
+		Tools:       &mcp.ToolCapabilities{ListChanged: true},
+		Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+		Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+		Completions: &mcp.CompletionCapabilities{},
 	}
 }
 
-// newServer returns the SDK server behind both transports. tools/list and tools/call are answered by middleware, not by the SDK's
-// registry: it would encode each tool's schema again at every call.
+// newServer returns the SDK server behind both transports. Lists, calls, reads and prompts are answered by middleware, not by the SDK's
+// registry: it would encode each tool's schema again at every call, and knows nothing of who asks.
 func (a *Adapter) newServer() *mcp.Server {
 	s := mcp.NewServer(a.implementation(), &mcp.ServerOptions{
 		Instructions:              a.conf.Instructions,
 		Logger:                    slog.New(quiet{a.conf.Logger.Handler()}),
 		SupportedProtocolVersions: versions,
 		Capabilities:              capabilities(),
+		// Subscriptions are kept by this door: see subscriptions and listen.
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
 			c.TTLMs, c.CacheScope = int(a.conf.CacheTTL.Milliseconds()), "private"
 		},
 	})
 	s.AddReceivingMiddleware(a.receive)
+	s.AddSendingMiddleware(plainUpdate)
 	return s
 }
 

@@ -13,10 +13,19 @@ import (
 	"github.com/toolway/toolway/internal/catalog"
 )
 
-// changeSettle is how long the list of tools must be at rest before clients hear of a change.
+// changeSettle is how long the lists must be at rest before clients hear of a change.
 const changeSettle = 50 * time.Millisecond
 
-// changes tells connected clients that the list of tools has changed. It watches the catalog only while somebody may want to know.
+// lists are those of which something has changed.
+type lists uint8
+
+const (
+	ofTools lists = 1 << iota
+	ofPrompts
+	ofResources
+)
+
+// changes tells connected clients that a list has changed. It watches the catalog only while somebody may want to know.
 type changes struct {
 	adapter *Adapter
 
@@ -24,7 +33,7 @@ type changes struct {
 	watchers int
 	cancel   context.CancelFunc
 	done     chan struct{}
-	tell     map[*func()]bool // besides the SDK's sessions
+	tell     map[*func(lists)]bool // besides the SDK's sessions
 }
 
 // watch makes changes known until release is called, which may be done once.
@@ -52,10 +61,10 @@ func (c *changes) watch() (release func()) {
 }
 
 // listen is watch, with a function to be called at each change.
-func (c *changes) listen(changed func()) (release func()) {
+func (c *changes) listen(changed func(lists)) (release func()) {
 	c.mu.Lock()
 	if c.tell == nil {
-		c.tell = map[*func()]bool{}
+		c.tell = map[*func(lists)]bool{}
 	}
 	c.tell[&changed] = true
 	c.mu.Unlock()
@@ -70,7 +79,7 @@ func (c *changes) listen(changed func()) (release func()) {
 
 func (c *changes) run(ctx context.Context, done chan<- struct{}, snapshot *catalog.Snapshot) {
 	defer close(done)
-	known := c.adapter.listingsOf(snapshot).all.hash
+	tools, offers := c.adapter.listingsOf(snapshot).all.hash, c.adapter.offersOf(snapshot)
 	for {
 		select {
 		case <-ctx.Done():
@@ -83,24 +92,48 @@ func (c *changes) run(ctx context.Context, done chan<- struct{}, snapshot *catal
 		case <-time.After(changeSettle):
 		}
 		snapshot = c.adapter.conf.Catalog.Snapshot()
-		if hash := c.adapter.listingsOf(snapshot).all.hash; hash != known {
-			known = hash
-			c.announce()
+		var changed lists
+		if hash := c.adapter.listingsOf(snapshot).all.hash; hash != tools {
+			tools = hash
+			changed |= ofTools
+		}
+		last := offers
+		offers = c.adapter.offersOf(snapshot)
+		if offers.promptsHash != last.promptsHash {
+			changed |= ofPrompts
+		}
+		if offers.resourcesHash != last.resourcesHash {
+			changed |= ofResources
+		}
+		if changed != 0 {
+			c.announce(changed)
 		}
 	}
 }
 
-// announce tells all listeners, and makes the SDK send notifications/tools/list_changed to all sessions and to its own listeners. It does so only when a tool is added to
-// its own registry; the one added here is never listed or called, since this door answers tools/list and tools/call itself.
-func (c *changes) announce() {
+// announce tells all listeners, and makes the SDK send notifications/…/list_changed to all sessions. It does so only when something is added
+// to its own registry; what is added here is never listed or used, since this door answers for all lists itself.
+func (c *changes) announce(changed lists) {
 	c.mu.Lock()
 	tell := slices.Collect(maps.Keys(c.tell))
 	c.mu.Unlock()
-	for _, changed := range tell {
-		(*changed)()
+	for _, f := range tell {
+		(*f)(changed)
 	}
-	c.adapter.server.AddTool(&mcp.Tool{Name: "toolway_list_changed", InputSchema: json.RawMessage(`{"type":"object"}`)},
-		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	server, name := c.adapter.server, "toolway_list_changed"
+	if changed&ofTools != 0 {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{}, nil
 		})
+	}
+	if changed&ofPrompts != 0 {
+		server.AddPrompt(&mcp.Prompt{Name: name}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{}, nil
+		})
+	}
+	if changed&ofResources != 0 {
+		server.AddResource(&mcp.Resource{Name: name, URI: "toolway://list_changed"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{}, nil
+		})
+	}
 }

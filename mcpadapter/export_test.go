@@ -3,7 +3,11 @@ package mcpadapter
 import (
 	"context"
 	"net/http"
+	"time"
 )
+
+// PatientWatch makes subscriptions wait for the backend's answer for as long as a busy machine may need.
+func PatientWatch(c *Config) { c.watchAnswer = time.Minute }
 
 // SDKOnly turns the fast path off.
 func SDKOnly(c *Config) { c.sdkOnly = true }

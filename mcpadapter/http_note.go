@@ -14,7 +14,7 @@ const replyHeader = "Toolway-Reply"
 func (a *Adapter) noteCall(h http.Header, msg envelope, r *reply) (forget func()) {
 	h.Del(tokenHeader)
 	h.Del(replyHeader)
-	if !msg.isRequest() || msg.method != "tools/call" && r.principal == nil {
+	if !msg.isRequest() || msg.method != "tools/call" && msg.method != "subscriptions/listen" && r.principal == nil {
 		return func() {}
 	}
 	if token := numberToken(msg.params); token != "" && msg.method == "tools/call" {

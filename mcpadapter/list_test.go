@@ -295,9 +295,9 @@ func TestSeveralListens(t *testing.T) {
 	subscription := func(id string) string { return `"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` }
 	for _, id := range []string{`1`, `"two"`, `9007199254740993`} {
 		listen(id, `{"toolsListChanged":true,"promptsListChanged":true}`)
-		k.hear(`"method":"notifications/subscriptions/acknowledged","params":{` + subscription(id) + `,"notifications":{"toolsListChanged":true}}`)
+		k.hear(`"method":"notifications/subscriptions/acknowledged","params":{` + subscription(id) + `,"notifications":{"toolsListChanged":true,"promptsListChanged":true}}`)
 	}
-	listen("4", `{"promptsListChanged":true}`)
+	listen("4", `{"resourceSubscriptions":["nothing:"]}`)
 	k.hear(subscription("4") + `,"notifications":{}}`)
 	k.hear(`"id":4,"result":`)
 	k.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)

@@ -35,6 +35,9 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		case "logging/setLevel":
 			return a.setLogLevel(ctx, next, method, req)
 		}
+		if res, err, mine := a.receiveOffer(ctx, next, req); mine {
+			return res, err
+		}
 		return next(ctx, method, req)
 	}
 }
@@ -50,6 +53,9 @@ func forTransport(ctx context.Context, res mcp.Result) mcp.Result {
 	told.Capabilities = capabilities()
 	told.Capabilities.Tools.ListChanged = false
 	told.Capabilities.Logging = nil
+	told.Capabilities.Prompts.ListChanged = false
+	told.Capabilities.Resources.ListChanged = false
+	told.Capabilities.Resources.Subscribe = false
 	return &told
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/toolway/toolway/internal/identity"
 )
 
-// View chooses the tools of one endpoint. The zero value is every tool of the catalog.
+// View chooses the tools of one endpoint, with their resources and prompts. The zero value is everything in the catalog.
 type View struct {
 	// Has says whether a method belongs to the view; nil means that all do. It must always say the same of a method.
 	Has func(*catalog.Method) bool

@@ -233,6 +233,13 @@ func forwardTo(conn *grpc.ClientConn) grpc.StreamHandler {
 		if err := cs.CloseSend(); err != nil {
 			return err
 		}
+		if c.Method.Kind().Server {
+			if header, err := cs.Header(); err == nil && header != nil { // there is none before an error
+				if err := ss.SendHeader(nil); err != nil {
+					return err
+				}
+			}
+		}
 		for {
 			f := &call.Frame{}
 			if err := cs.RecvMsg(f); errors.Is(err, io.EOF) {
