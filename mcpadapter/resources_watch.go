@@ -54,11 +54,11 @@ func (a *Adapter) startWatch(ctx context.Context, from asker, uri string, change
 		w.name = r.NameOf(values)
 	}
 	ended, failed := make(chan struct{}), make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
+	running, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(ended)
 		defer cancel()
-		w.run(ctx, failed)
+		w.run(running, failed)
 	}()
 	refusal := time.NewTimer(a.conf.watchAnswer)
 	defer refusal.Stop()
