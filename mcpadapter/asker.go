@@ -49,7 +49,7 @@ func (a *Adapter) newCall(ctx context.Context, from asker, m *catalog.Method) *c
 	c.Protocol = from.protocol
 	c.Forward = forward(a.conf.Rules, from.header, from.meta)
 	delete(c.Forward, "idempotency-key")
-	c.Principal, c.Credentials = call.PrincipalFrom(ctx), call.CredentialsFrom(ctx)
+	identify(ctx, c)
 	return c
 }
 
