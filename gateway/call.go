@@ -200,6 +200,10 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 	}
 	h := x.w.Header()
 	g.replyHeader(h, stream.Header())
+	if fresh(h, x.r, &c.Freshness, body) {
+		x.w.WriteHeader(http.StatusNotModified)
+		return
+	}
 	setContentType(h, contentType, m.rawResponse)
 	g.write(x, http.StatusOK, body)
 }

@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/toolway/toolway/internal/call"
+)
+
+// The headers of an answer that was given before.
+const (
+	cacheHeader = "Toolway-Cache"
+	staleHeader = "Toolway-Stale"
+)
+
+// fresh sets the headers that say how old an answer is, how long it may be used again and, of a GET, what it is (RFC 9110 section 8.8.3,
+// RFC 9111). It says whether the caller has the same answer already, so that 304 will do.
+func fresh(h http.Header, r *http.Request, f *call.Freshness, body []byte) (same bool) {
+	if f.Cached {
+		h.Set("Age", seconds(f.Age))
+		h.Set(cacheHeader, "hit")
+		if f.Stale {
+			h.Set(staleHeader, "true")
+		}
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	if f.Remaining > 0 {
+		h.Set("Cache-Control", "private, max-age="+seconds(f.Age+f.Remaining))
+		h.Add("Vary", "Authorization, Cookie, X-Api-Key") // one browser, another person
+	} else {
+		h.Set("Cache-Control", "private, no-cache")
+	}
+	sum := sha256.Sum256(body)
+	etag := `"` + hex.EncodeToString(sum[:12]) + `"`
+	h.Set("ETag", etag)
+	given := r.Header.Get("If-None-Match")
+	return given != "" && matchesETag(given, etag)
+}
+
+func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
