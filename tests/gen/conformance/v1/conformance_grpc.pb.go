@@ -1454,3 +1454,111 @@ var Guest_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "conformance/v1/conformance.proto",
 }
+
+const (
+	Visitor_Greet_FullMethodName = "/conformance.v1.Visitor/Greet"
+)
+
+// VisitorClient is the client API for Visitor service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Visitor comes and goes too.
+type VisitorClient interface {
+	// Greets.
+	Greet(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error)
+}
+
+type visitorClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewVisitorClient(cc grpc.ClientConnInterface) VisitorClient {
+	return &visitorClient{cc}
+}
+
+func (c *visitorClient) Greet(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Visitor_Greet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// VisitorServer is the server API for Visitor service.
+// All implementations must embed UnimplementedVisitorServer
+// for forward compatibility.
+//
+// Visitor comes and goes too.
+type VisitorServer interface {
+	// Greets.
+	Greet(context.Context, *Request) (*v1.ToolResult, error)
+	mustEmbedUnimplementedVisitorServer()
+}
+
+// UnimplementedVisitorServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedVisitorServer struct{}
+
+func (UnimplementedVisitorServer) Greet(context.Context, *Request) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
+}
+func (UnimplementedVisitorServer) mustEmbedUnimplementedVisitorServer() {}
+func (UnimplementedVisitorServer) testEmbeddedByValue()                 {}
+
+// UnsafeVisitorServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to VisitorServer will
+// result in compilation errors.
+type UnsafeVisitorServer interface {
+	mustEmbedUnimplementedVisitorServer()
+}
+
+func RegisterVisitorServer(s grpc.ServiceRegistrar, srv VisitorServer) {
+	// If the following call panics, it indicates UnimplementedVisitorServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Visitor_ServiceDesc, srv)
+}
+
+func _Visitor_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VisitorServer).Greet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Visitor_Greet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VisitorServer).Greet(ctx, req.(*Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Visitor_ServiceDesc is the grpc.ServiceDesc for Visitor service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Visitor_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "conformance.v1.Visitor",
+	HandlerType: (*VisitorServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Greet",
+			Handler:    _Visitor_Greet_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "conformance/v1/conformance.proto",
+}
