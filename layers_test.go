@@ -33,6 +33,7 @@ var layers = map[string]int{
 	"internal/rules":           4,
 	"internal/search":          4,
 	"internal/verify":          4,
+	"internal/suggest":         4,
 	"internal/lock":            4,
 	"interceptors":             5,
 	"internal/backend":         5,

@@ -14,13 +14,15 @@ import (
 
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/mesh"
+	"github.com/toolway/toolway/internal/suggest"
 	"github.com/toolway/toolway/internal/toolschema"
 )
 
 func checkCommand() *cobra.Command {
 	var (
-		f      sourceFlags
-		asJSON bool
+		f                   sourceFlags
+		asJSON, suggestions bool
+		out                 string
 	)
 	cmd := &cobra.Command{
 		Use:   "check [FILE...]",
@@ -28,9 +30,18 @@ func checkCommand() *cobra.Command {
 		Long: `Check descriptor sets, buf images or live servers: missing comments, names that had to be cut, clashes, writes that say nothing about
 themselves, schemas that some model API refuses, and everything that had to be left out.
 
-Exit code 0: fit. 1: findings. 2: something could not be read.`,
-		Example: "  toolway check shop.binpb\n  toolway check --json --backend 127.0.0.1:50051",
+Exit code 0: fit. 1: findings. 2: something could not be read.
+
+With --suggest, write a policy for methods that do not say what they do: which look like reads, writes and deletions, and why. It is a file to
+review and use with --config; by itself it grants nothing.`,
+		Example: "  toolway check shop.binpb\n  toolway check --json --backend 127.0.0.1:50051\n  toolway check --suggest -o policy.yaml shop.binpb",
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if suggestions {
+				return writeSuggestions(cmd, &f, files, out)
+			}
+			if out != "" {
+				return errors.New("--out is where --suggest writes: say --suggest too")
+			}
 			report, err := check(cmd, &f, files)
 			if asJSON {
 				if err != nil {
@@ -54,8 +65,35 @@ Exit code 0: fit. 1: findings. 2: something could not be read.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, in every case")
+	cmd.Flags().BoolVar(&suggestions, "suggest", false, "write a policy to review instead of the report")
+	cmd.Flags().StringVarP(&out, "out", "o", "", "new `FILE` for the policy of --suggest (default: standard output)")
+	cmd.MarkFlagsMutuallyExclusive("json", "suggest")
 	cmd.SetFlagErrorFunc(reportFlagError)
 	return cmd
+}
+
+// writeSuggestions writes a policy for the sources. It never writes over a file, which somebody may have reviewed.
+func writeSuggestions(cmd *cobra.Command, f *sourceFlags, files []string, out string) error {
+	m, broken, err := openSources(cmd, f, files)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s := m.Catalog().Snapshot()
+	if err := errors.Join(broken, unreadable(s)); err != nil {
+		return err
+	}
+	if out == "" {
+		return suggest.Write(cmd.OutOrStdout(), s)
+	}
+	to, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%q is there already; suggestions are not written over what may have been reviewed: name another file", out)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(suggest.Write(to, s), to.Close())
 }
 
 // reportFlagError keeps the promise of --json, a report in every case, for a command line that could not be understood.

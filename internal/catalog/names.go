@@ -121,3 +121,6 @@ func startsWord(ident string, i int) bool {
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// Words splits an identifier at underscores and changes of case: "GetHTTPStatus" is "Get", "HTTP", "Status".
+func Words(ident string) []string { return words(ident) }
