@@ -95,7 +95,7 @@ func TestAuditOfACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := sink.last(t)
-	if len(got.GetSteps()) < 5 || got.GetSteps()[2].GetName() != "audit" || got.GetSteps()[4].GetTookMs() <= 0 || got.GetLatencyMs() < got.GetSteps()[4].GetTookMs() {
+	if len(got.GetSteps()) < 5 || got.GetSteps()[3].GetName() != "audit" || got.GetSteps()[4].GetTookMs() <= 0 || got.GetLatencyMs() < got.GetSteps()[4].GetTookMs() {
 		t.Errorf("steps = %v", got.GetSteps())
 	}
 	if d := got.GetDeadline().AsTime(); !d.Equal(c.Start.Add(time.Minute)) || !got.GetStartedAt().AsTime().Equal(c.Start) {

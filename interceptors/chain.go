@@ -31,7 +31,7 @@ func Default(o Options) []Policy {
 	o = o.withDefaults()
 	return []Policy{
 		Recover(o),
-		// in-flight cap
+		InFlight(o),
 		Observe(o),
 		Audit(o),
 		Deadline(o),
@@ -39,7 +39,9 @@ func Default(o Options) []Policy {
 		Authenticate(o),
 		Authorise(o),
 		Rules(o),
-		// shed, rate limit, bulkhead
+		Shed(o),
+		RateLimits(o),
+		Bulkheads(o),
 		Quarantine(o),
 		Validate(o),
 		Idempotency(o),

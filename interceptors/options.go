@@ -41,6 +41,8 @@ type Options struct {
 	Idempotency IdempotencyOptions
 	// Approval says where approvals are kept.
 	Approval ApprovalOptions
+	// Limits protect the mesh and its backends from too many calls.
+	Limits LimitOptions
 	// Cache bounds the cache of replies.
 	Cache CacheOptions
 

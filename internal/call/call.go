@@ -84,7 +84,7 @@ type Call struct {
 	last     int
 
 	base  base
-	steps [12]Step // room for Steps, so that they cost no allocation
+	steps [16]Step // room for Steps, so that they cost no allocation
 	info  *grpc.StreamServerInfo
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	Approvals   Approvals   `yaml:"approvals"`
 	// Attempts say how often and how backends are tried.
 	Attempts Attempts `yaml:"attempts"`
+	// Limits protect the mesh and its backends from too many calls.
+	Limits Limits `yaml:"limits"`
 	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
 	// still knows its methods. Default: none is kept.
 	Data string `yaml:"data"`
@@ -291,6 +293,9 @@ func (c *Config) Normalise() error {
 		return err
 	}
 	if err := c.normaliseAuth(); err != nil {
+		return err
+	}
+	if err := c.Limits.normalise(); err != nil {
 		return err
 	}
 	return c.checkLists()

@@ -168,6 +168,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Authenticator:    m.authenticator(),
 		Idempotency:      c.Idempotency.options(),
 		Approval:         interceptors.ApprovalOptions{Store: held, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
+		Limits:           c.Limits.options(),
 	})...)
 	crossing := call.NewRules(c.Metadata.Allow)
 	grpcTLS, err := c.GRPC.TLS.open("grpc", "h2")
