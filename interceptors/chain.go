@@ -52,15 +52,19 @@ func Default(o Options) []Policy {
 }
 
 // Chain returns a handler that runs the policies, first one outermost, then final. Which of them have something to do for a method is
-// settled once per method and snapshot. Every interceptor is told the method's real name and kind.
+// settled once per method and snapshot. A call that its door refuses passes the policies and ends with the refusal. Every interceptor is told the method's real name and kind.
 func Chain(final grpc.StreamHandler, policies ...Policy) call.Handler {
-	key := new(int) // this chain's own
+	key, refusing := new(int), new(int) // this chain's own
 	return func(stream grpc.ServerStream) error {
 		c := call.FromContext(stream.Context())
 		if c == nil {
 			return errNoCall
 		}
 		defer c.Finish()
+		if c.Refusal() != nil {
+			h := c.Method.Memo(refusing, func() any { return compile(c.Method, refuse, policies) }).(grpc.StreamHandler)
+			return h(nil, stream)
+		}
 		h := c.Method.Memo(key, func() any { return compile(c.Method, final, policies) }).(grpc.StreamHandler)
 		return h(nil, stream)
 	}
@@ -88,6 +92,15 @@ func compile(m *catalog.Method, final grpc.StreamHandler, policies []Policy) grp
 		}
 	}
 	return h
+}
+
+// refuse stands where a backend would, for calls that their door refuses.
+func refuse(_ any, stream grpc.ServerStream) error {
+	c := call.FromContext(stream.Context())
+	if c == nil {
+		return errNoCall
+	}
+	return c.Refusal()
 }
 
 // errNoCall is a programmer's error: a door or an interceptor has replaced the stream's context by one that does not descend from it.

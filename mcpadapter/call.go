@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -57,7 +58,8 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 // run runs a call of m.
 func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*result, error) {
 	if mayBeCached := a.conf.ServeStale && m.Policy.CacheTTL > 0; m.Backend.State == catalog.Down && !mayBeCached {
-		return errorResult(m, withdrawn(m), nil), nil
+		e := withdrawn(m)
+		return a.refuse(ctx, m, &t, e, call.Error(codes.Unavailable, e.Reason, e.Message, "hint", e.Hint)), nil
 	}
 	last, err := a.resume(m, &t)
 	if err != nil {
@@ -73,7 +75,7 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 		case err != nil && m.Quarantine != "": // the chain refuses the call, whatever its arguments
 			requests = call.One(call.NewFrame(m.Desc.Input(), nil))
 		case err != nil:
-			return errorResult(m, badArguments(err), nil), nil
+			return a.refuse(ctx, m, &t, badArguments(err), errBadArguments), nil
 		}
 		at := a.attempt(ctx, m, &t, requests, last, p)
 		ask := at.asks()
@@ -94,6 +96,24 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 		}
 		last = next
 	}
+}
+
+// errBadArguments is what logs and audit are told of arguments that do not fit: the agent is told more, which may quote them.
+var errBadArguments = call.Error(codes.InvalidArgument, "INVALID_ARGUMENTS", "the arguments do not fit the tool")
+
+// refuse ends a call that this door cannot take, with e, after it has passed the chain with the status why. What the chain finds first is told
+// in place of e: that nobody is authenticated, say.
+func (a *Adapter) refuse(ctx context.Context, m *catalog.Method, t *toolCall, e *toolError, why error) *result {
+	c := call.New(m, call.MCP)
+	c.Protocol = t.protocol
+	c.Forward = forward(a.conf.Rules, t.header, t.meta)
+	c.Refuse(why)
+	k := &keeper{method: m, shape: shapeOf(m), options: a.conf.JSON}
+	err := a.conf.Handler(call.NewStream(ctx, c, call.Refused(why), func(*call.Frame) error { return why }, nil))
+	if err != nil && !errors.Is(err, why) {
+		return a.shown(a.finish(ctx, c, k, err), c)
+	}
+	return a.shown(errorResult(m, e, nil), c)
 }
 
 // attempt is one round of a tool call that has ended.
@@ -135,6 +155,12 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 func (a *Adapter) shown(r *result, c *call.Call) *result {
 	if !a.conf.KeepInvisible {
 		r.strip()
+	}
+	if r.isError {
+		if r.meta == nil {
+			r.meta = map[string]any{}
+		}
+		r.meta[metaCallID] = c.ID
 	}
 	if f := &c.Freshness; f.Cached && !r.isError {
 		if r.meta == nil {

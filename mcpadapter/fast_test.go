@@ -166,7 +166,7 @@ func (p paths) overStdio(t testing.TB, a *mcpadapter.Adapter, hello string, mess
 	_ = inW.Close()
 	var got []string
 	for lines.Scan() {
-		got = append(got, canonical(lines.Text()))
+		got = append(got, sessionID.ReplaceAllString(canonical(lines.Text()), "RANDOM"))
 	}
 	if err := <-done; err != nil {
 		t.Errorf("ServeStdio() after %q = %v, want nil", message, err)

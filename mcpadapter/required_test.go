@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/transcode"
 	"github.com/toolway/toolway/mcpadapter"
@@ -86,7 +87,7 @@ func TestRequired(t *testing.T) {
 		cat := &mutableCatalog{}
 		cat.current.Store(snapshot)
 		reached := false
-		conf := mcpadapter.Config{Catalog: cat, Handler: func(grpc.ServerStream) error { reached = true; return nil }}
+		conf := mcpadapter.Config{Catalog: cat, Handler: func(s grpc.ServerStream) error { reached = call.FromContext(s.Context()).Refusal() == nil; return nil }}
 		path(&conf)
 		a := mcpadapter.New(conf)
 		for _, c := range cases {

@@ -111,6 +111,7 @@ const (
 	metaTruncated      = "io.toolway/truncated"
 	metaError          = "io.toolway/error"
 	metaInvisible      = "io.toolway/invisible"
+	metaCallID         = "io.toolway/call-id" // of results with isError: what logs and audit call the call
 	metaAge            = "io.toolway/age"
 	metaStale          = "io.toolway/stale"
 	metaIdempotencyKey = "io.toolway/idempotency-key"

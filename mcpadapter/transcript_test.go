@@ -62,7 +62,7 @@ func TestStdioTranscripts(t *testing.T) {
 				}
 				got.Write(append(lines.Bytes(), '\n'))
 			}
-			return got.Bytes()
+			return sessionID.ReplaceAll(got.Bytes(), []byte("RANDOM"))
 		}
 	})
 }
@@ -123,8 +123,8 @@ func forPaths(t *testing.T, name string, f func(*testing.T, func(*mcpadapter.Con
 	t.Run(name+"sdk", func(t *testing.T) { f(t, mcpadapter.SDKOnly) })
 }
 
-// sessionID is what differs from run to run.
-var sessionID = regexp.MustCompile(`(caller-)?[A-Z2-7]{26}(_[0-9]+)?`)
+// sessionID is what differs from run to run: ids of sessions and calls.
+var sessionID = regexp.MustCompile(`(caller-)?[A-Z2-7]{26}(_[0-9]+)?|\b[0-9a-f]{32}\b`)
 
 // exchange sends a request of the form "METHOD\nName: value\n\nbody" and returns the response in a like form.
 func exchange(t *testing.T, url string, request []byte) []byte {

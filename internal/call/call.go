@@ -83,6 +83,8 @@ type Call struct {
 	attempts [1]Attempt // room for Attempts
 	last     int
 
+	refusal error
+
 	base  base
 	steps [16]Step // room for Steps, so that they cost no allocation
 	info  *grpc.StreamServerInfo
@@ -101,6 +103,18 @@ func New(m *catalog.Method, door Door) *Call {
 	c := &Call{ID: NewID(), Method: m, Door: door, Start: time.Now()}
 	c.Steps = c.steps[:0]
 	return c
+}
+
+// Refuse has the chain end the call with err, a status, where it would otherwise reach a backend: what a door itself cannot take passes every
+// policy all the same, so that who calls is asked first, and observe and audit see it. Requests that are not there are Refused.
+func (c *Call) Refuse(err error) { c.refusal = err }
+
+// Refusal is what Refuse was given, or nil.
+func (c *Call) Refusal() error { return c.refusal }
+
+// Refused is the requests function of a call that is refused since its request cannot be read.
+func Refused(err error) func() (*Frame, error) {
+	return func() (*Frame, error) { return nil, err }
 }
 
 // NewID returns 32 random hex digits. They come from the runtime's ChaCha8 generator, which the operating system seeds: unique without a
