@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -53,9 +54,6 @@ type exchange struct {
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
 func newIDs(given string) ids {
-	if traceID(given) {
-		return ids{given, given}
-	}
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], rand.Uint64()|1)
 	binary.BigEndian.PutUint64(raw[8:], rand.Uint64())
@@ -64,14 +62,6 @@ func newIDs(given string) ids {
 		return ids{own, own}
 	}
 	return ids{given, own}
-}
-
-// traceID says whether s is a W3C trace id.
-func traceID(s string) bool {
-	if len(s) != 32 || strings.Trim(s, "0") == "" {
-		return false
-	}
-	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // serve makes the call that a route stands for.
@@ -100,7 +90,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 	}
 	requests, err := g.requests(ctx, x, m)
 	if err != nil {
-		g.fail(x, m.method.Backend, err)
+		g.refused(ctx, x, m, c, err)
 		return
 	}
 	if requests.stop != nil {
@@ -111,6 +101,29 @@ func (g *Gateway) serve(x *exchange, m match) {
 		return
 	}
 	g.unary(ctx, x, m, c, requests)
+}
+
+// refused ends a call whose request cannot be read, after it has passed the chain, so that who calls is asked first, and observe and audit
+// see it. What the chain finds first is told in place of err.
+func (g *Gateway) refused(ctx context.Context, x *exchange, m match, c *call.Call, err error) {
+	why := g.statusOf(ctx, x.id, err).Err()
+	c.Refuse(why)
+	stream := call.NewStream(ctx, c, call.Refused(why), func(*call.Frame) error { return why }, nil)
+	if found := g.handler(stream); found != nil && !errors.Is(found, why) {
+		g.failed(x, m, c, found)
+		return
+	}
+	g.fail(x, m.method.Backend, err)
+}
+
+// failed answers a call that has failed: as if there were no such route, if the caller may not know of the method.
+func (g *Gateway) failed(x *exchange, m match, c *call.Call, err error) {
+	if c.Hidden {
+		ctx := call.WithPrincipal(x.r.Context(), c.Principal)
+		g.fail(x, nil, refuse(http.StatusNotFound, codes.NotFound, g.notFound(ctx, g.current().snapshot, x.r.Method, x.r.URL.Path)))
+		return
+	}
+	g.fail(x, m.method.Backend, err)
 }
 
 // forward is the metadata that may cross to the backend.
@@ -195,7 +208,7 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 		err = status.Error(codes.Internal, "backend sent no reply")
 	}
 	if err != nil {
-		g.fail(x, m.method.Backend, err)
+		g.failed(x, m, c, err)
 		return
 	}
 	h := x.w.Header()

@@ -3,10 +3,12 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,6 +54,8 @@ type Config struct {
 	// StallTimeout is how long one write, or the reading of a whole request body, may take before the caller is dropped; it replaces the
 	// server's timeouts. Request streams may be read for as long as the call takes. Default 30 s.
 	StallTimeout time.Duration
+	// Visibility says which methods a caller may know of. Nil shows everybody everything.
+	Visibility call.Visibility
 	// JSON says how replies are written. The zero value is canonical ProtoJSON.
 	JSON transcode.WriteOptions
 	// Authenticator says who asks for what is no call, such as the OpenAPI document; calls are authenticated by the chain. Nil: nobody is asked.
@@ -74,6 +78,8 @@ type Gateway struct {
 	json      transcode.WriteOptions
 	auth      call.Authenticator
 	resource  *identity.Resource
+	// visibility says what is told of; nil shows everything.
+	visibility call.Visibility
 
 	drain     chan struct{}
 	drainOnce sync.Once
@@ -95,15 +101,16 @@ func New(c Config) *Gateway {
 	}
 	g := &Gateway{
 		catalog: c.Catalog, handler: c.Handler, rules: c.Rules, logger: c.Logger,
-		origins:   origin.New(c.AllowedHosts, c.AllowedOrigins),
-		maxBody:   orDefault(c.MaxBodyBytes, 4<<20),
-		heartbeat: orDefault(c.Heartbeat, 15*time.Second),
-		grace:     orDefault(c.Grace, 500*time.Millisecond),
-		stall:     orDefault(c.StallTimeout, 30*time.Second),
-		json:      c.JSON,
-		auth:      c.Authenticator,
-		resource:  c.Resource,
-		drain:     make(chan struct{}),
+		origins:    origin.New(c.AllowedHosts, c.AllowedOrigins),
+		maxBody:    orDefault(c.MaxBodyBytes, 4<<20),
+		heartbeat:  orDefault(c.Heartbeat, 15*time.Second),
+		grace:      orDefault(c.Grace, 500*time.Millisecond),
+		stall:      orDefault(c.StallTimeout, 30*time.Second),
+		json:       c.JSON,
+		auth:       c.Authenticator,
+		resource:   c.Resource,
+		visibility: c.Visibility,
+		drain:      make(chan struct{}),
 	}
 	return g
 }
@@ -228,7 +235,7 @@ func (g *Gateway) noRoute(x *exchange, t *table, path string, cors bool) {
 			g.landing(x)
 			return
 		}
-		g.fail(x, nil, refuse(http.StatusNotFound, codes.NotFound, notFound(t.snapshot, r.Method, r.URL.Path)))
+		g.fail(x, nil, refuse(http.StatusNotFound, codes.NotFound, g.notFound(r.Context(), t.snapshot, r.Method, r.URL.Path)))
 		return
 	}
 	if r.Method == http.MethodOptions {
@@ -245,16 +252,20 @@ func (g *Gateway) noRoute(x *exchange, t *table, path string, cors bool) {
 		fmt.Sprintf("path %q: no method for %s; it takes %s", r.URL.Path, r.Method, list)).with("Allow", list))
 }
 
-func notFound(s *catalog.Snapshot, verb, path string) string {
+// notFound says what there is in place of a path, of what the caller may know.
+func (g *Gateway) notFound(ctx context.Context, s *catalog.Snapshot, verb, path string) string {
+	shown := func(m *catalog.Method) bool {
+		return m.Exposed(catalog.DoorHTTP) && call.Sees(g.visibility, call.PrincipalFrom(ctx), call.HTTP, m)
+	}
 	text := fmt.Sprintf("no route for %s %q", verb, path)
 	service, method, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !ok || !strings.Contains(service, ".") {
 		return text + "; /openapi.json lists them all"
 	}
-	if svc := s.Service(service); svc != nil && !svc.Infrastructure && svc.Exposed(catalog.DoorHTTP) {
+	if svc := s.Service(service); svc != nil && !svc.Infrastructure && slices.ContainsFunc(svc.Methods, shown) {
 		near := nearmiss.Find(method, func(yield func(string) bool) {
 			for _, m := range svc.Methods {
-				if m.Exposed(catalog.DoorHTTP) && !yield(string(m.Desc.Name())) {
+				if shown(m) && !yield(string(m.Desc.Name())) {
 					return
 				}
 			}
@@ -266,7 +277,7 @@ func notFound(s *catalog.Snapshot, verb, path string) string {
 	}
 	near := nearmiss.Find(service, func(yield func(string) bool) {
 		for _, svc := range s.Services() {
-			if !svc.Infrastructure && svc.Exposed(catalog.DoorHTTP) && !yield(string(svc.Desc.FullName())) {
+			if !svc.Infrastructure && slices.ContainsFunc(svc.Methods, shown) && !yield(string(svc.Desc.FullName())) {
 				return
 			}
 		}

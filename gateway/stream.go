@@ -54,7 +54,7 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exch
 	switch {
 	case !committed:
 		markReplayed(x.w.Header(), c.Replayed)
-		g.fail(x, m.method.Backend, err)
+		g.failed(x, m, c, err)
 	case out.failure != nil:
 		g.logger.LogAttrs(ctx, slog.LevelInfo, "stream dropped", slog.String("call_id", c.ID), slog.String("method", m.method.FullMethod), slog.Any("error", out.failure))
 		panic(http.ErrAbortHandler)

@@ -29,18 +29,29 @@ func Rules(o Options) Policy {
 	}}
 }
 
-// Visibility returns what a set of rules lets principals know of; nil, which shows everything, for no set.
-func Visibility(s *rules.Set) call.Visibility {
+// Visibility returns what a set of rules lets principals know of; nil, which shows everything, for no set. As in Authenticate, everybody
+// is identity.Anonymous where there is no authenticator.
+func Visibility(s *rules.Set, auth call.Authenticator) call.Visibility {
 	if s == nil {
 		return nil
 	}
-	return visibility{s}
+	v := visibility{set: s}
+	if auth == nil {
+		v.nobody = identity.Anonymous
+	}
+	return v
 }
 
-type visibility struct{ set *rules.Set }
+type visibility struct {
+	set    *rules.Set
+	nobody *identity.Principal
+}
 
 // Visible says whether p may know of m.
 func (v visibility) Visible(p *identity.Principal, d call.Door, m *catalog.Method) bool {
+	if p == nil {
+		p = v.nobody
+	}
 	return v.set.Visible(p, string(d), m)
 }
 

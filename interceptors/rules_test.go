@@ -60,7 +60,7 @@ func TestRules(t *testing.T) {
 			if s := cl.Steps[0]; s.Verdict != c.verdict || s.Detail != c.detail {
 				t.Errorf("step = %+v", s)
 			}
-			if v := interceptors.Visibility(set); call.Sees(v, cl.Principal, call.MCP, cl.Method) != (c.name != "hidden") {
+			if v := interceptors.Visibility(set, nil); call.Sees(v, cl.Principal, call.MCP, cl.Method) != (c.name != "hidden") {
 				t.Error("what is listed and what is answered differ")
 			}
 		})
@@ -110,7 +110,7 @@ func TestRulesThatFail(t *testing.T) {
 }
 
 func TestNoRules(t *testing.T) {
-	if interceptors.Rules(interceptors.Options{}).For(method(t, "UnaryCall")) != nil || interceptors.Visibility(nil) != nil {
+	if interceptors.Rules(interceptors.Options{}).For(method(t, "UnaryCall")) != nil || interceptors.Visibility(nil, nil) != nil {
 		t.Error("no rules are in the chain")
 	}
 }

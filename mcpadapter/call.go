@@ -82,6 +82,9 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 		switch {
 		case last != nil && last.foreign:
 			return nil, invalidParams(errForeignState.Error())
+		case at.call.Hidden:
+			p.stop()
+			return nil, a.unknownTool(call.WithPrincipal(ctx, at.call.Principal), a.conf.Catalog.Snapshot(), t.name)
 		case ask == nil:
 			p.stop()
 			return a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
@@ -107,6 +110,7 @@ func (a *Adapter) refuse(ctx context.Context, m *catalog.Method, t *toolCall, e 
 	c := call.New(m, call.MCP)
 	c.Protocol = t.protocol
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
+	identify(ctx, c)
 	c.Refuse(why)
 	k := &keeper{method: m, shape: shapeOf(m), options: a.conf.JSON}
 	err := a.conf.Handler(call.NewStream(ctx, c, call.Refused(why), func(*call.Frame) error { return why }, nil))

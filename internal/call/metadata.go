@@ -218,6 +218,8 @@ func hop(key string) bool {
 	switch key {
 	case "content-type", "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade":
 		return true
+	case "toolway-call-id": // that of another mesh's call; this one's has its own
+		return true
 	}
 	return strings.HasPrefix(key, "grpc-") && key != "grpc-status-details-bin" && key != "grpc-retry-pushback-ms"
 }

@@ -135,7 +135,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err != nil {
 		return nil, err
 	}
-	visible := interceptors.Visibility(m.rules)
+	visible := interceptors.Visibility(m.rules, m.authenticator())
 	local := backend.NewLocal()
 	m.health = proxy.RegisterHealth(local, m.catalog)
 	proxy.RegisterReflection(local, m.catalog)
@@ -175,7 +175,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: crossing, MaxRecvBytes: c.GRPC.MaxMessageBytes, TLS: grpcTLS, Logger: o.Logger})
+	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: crossing, MaxRecvBytes: c.GRPC.MaxMessageBytes, TLS: grpcTLS, Logger: o.Logger, Visibility: visible})
 	if m.httpTLS, err = c.HTTP.TLS.open("http", "h2", "http/1.1"); err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger, Name: "toolway", Version: o.Version,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
 		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey, ServeStale: c.Cache.Stale > 0,
-		Authenticator: m.authenticator(), Resource: c.resource(),
+		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
 	}
 	c.Results.shape(&mcp, objects)
 	if m.mcp, err = openViews(c.MCP, mcp); err != nil {
@@ -197,7 +197,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
 		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat),
-		Authenticator: m.authenticator(), Resource: c.resource(),
+		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
 	})
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop

@@ -285,6 +285,10 @@ func matrix(t *testing.T, chain ...grpc.StreamServerInterceptor) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if id := got.Trailer["toolway-call-id"]; (len(id) == 1) != (got.Code != codes.OK) {
+					t.Errorf("the mesh's call id is %q with %v, want one where a call has failed", id, got.Code)
+				}
+				delete(got.Trailer, "toolway-call-id")
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("through the mesh differs from direct (-direct +mesh):\n%.2000s", diff)
 				}

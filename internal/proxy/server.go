@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +54,8 @@ type Config struct {
 	Handler call.Handler
 	// Rules say which metadata crosses. Default: call.NewRules(nil).
 	Rules *call.Rules
+	// Visibility says which methods a caller may know of. Nil shows everybody everything.
+	Visibility call.Visibility
 	// TLS encrypts the door. Nil means plaintext.
 	TLS *tls.Config
 	// MaxRecvBytes is the largest request message, after decompression. Default DefaultMaxRecvBytes.
@@ -145,10 +148,7 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	snap := s.cfg.Catalog.Snapshot()
 	m := snap.Method(full)
 	if m == nil || !m.Exposed(catalog.DoorGRPC) {
-		return s.refuse(ctx, full, unknown(snap, full))
-	}
-	if err := checkContentType(ctx); err != nil {
-		return s.refuse(ctx, full, err)
+		return s.refuse(ctx, full, unknown(snap, full, s.shown(call.PrincipalFrom(ctx))))
 	}
 	if s.cfg.CompressReplies {
 		compress(ctx)
@@ -159,8 +159,29 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	if m.Policy.Approval == catalog.ApprovalConfirm {
 		c.Confirm = strings.Join(metadata.ValueFromIncomingContext(ctx, "toolway-confirm"), ",")
 	}
+	if err := checkContentType(ctx); err != nil {
+		c.Refuse(err)
+	}
 	stream := call.Accept(c, ss, s.readers.Go)
-	return stream.End(s.cfg.Handler(stream))
+	err := stream.End(s.cfg.Handler(stream))
+	if err == nil {
+		return nil
+	}
+	ss.SetTrailer(metadata.MD{callIDTrailer: {c.ID}})
+	if c.Hidden {
+		return unknown(snap, full, s.shown(c.Principal))
+	}
+	return err
+}
+
+// callIDTrailer is what logs and audit call a call that has failed.
+const callIDTrailer = "toolway-call-id"
+
+// shown says which methods a caller is told of.
+func (s *Server) shown(p *identity.Principal) func(*catalog.Method) bool {
+	return func(m *catalog.Method) bool {
+		return m.Exposed(catalog.DoorGRPC) && call.Sees(s.cfg.Visibility, p, call.GRPC, m)
+	}
 }
 
 // credentialsOf returns what a caller brings in metadata, and in its connection.
@@ -213,16 +234,16 @@ func compress(ctx context.Context) {
 }
 
 // unknown says what is wrong with the name of a method, and which one was probably meant.
-func unknown(snap *catalog.Snapshot, full string) error {
+func unknown(snap *catalog.Snapshot, full string, shown func(*catalog.Method) bool) error {
 	service, method, ok := strings.Cut(strings.TrimPrefix(full, "/"), "/")
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "malformed method name %q", full)
 	}
 	s := snap.Service(service)
-	if s == nil || !s.Exposed(catalog.DoorGRPC) {
-		return unknownName(fmt.Sprintf("unknown service %q", service), "grpcurl ADDRESS list", nearmiss.Find(service, serviceNames(snap)))
+	if s == nil || !slices.ContainsFunc(s.Methods, shown) {
+		return unknownName(fmt.Sprintf("unknown service %q", service), "grpcurl ADDRESS list", nearmiss.Find(service, serviceNames(snap, shown)))
 	}
-	return unknownName(fmt.Sprintf("unknown method %q of service %q", method, service), "grpcurl ADDRESS list "+service, nearmiss.Find(method, methodNames(s)))
+	return unknownName(fmt.Sprintf("unknown method %q of service %q", method, service), "grpcurl ADDRESS list "+service, nearmiss.Find(method, methodNames(s, shown)))
 }
 
 // unknownName puts the near miss into the message, since many clients show nothing else.
@@ -235,20 +256,20 @@ func unknownName(what, list, near string) error {
 	return call.Error(codes.Unimplemented, "UNKNOWN_METHOD", what, "hint", hint)
 }
 
-func serviceNames(snap *catalog.Snapshot) iter.Seq[string] {
+func serviceNames(snap *catalog.Snapshot, shown func(*catalog.Method) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, s := range snap.Services() {
-			if s.Exposed(catalog.DoorGRPC) && !yield(string(s.Desc.FullName())) {
+			if slices.ContainsFunc(s.Methods, shown) && !yield(string(s.Desc.FullName())) {
 				return
 			}
 		}
 	}
 }
 
-func methodNames(s *catalog.Service) iter.Seq[string] {
+func methodNames(s *catalog.Service, shown func(*catalog.Method) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, m := range s.Methods {
-			if m.Exposed(catalog.DoorGRPC) && !yield(string(m.Desc.Name())) {
+			if shown(m) && !yield(string(m.Desc.Name())) {
 				return
 			}
 		}
