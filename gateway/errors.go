@@ -45,6 +45,7 @@ var reasonStatus = map[string]int{
 	"APPROVAL_DECIDED":            http.StatusConflict,
 	"CONFIRMATION_REQUIRED":       http.StatusConflict,
 	"INPUT_REQUIRED":              http.StatusConflict,
+	"TOOL_QUARANTINED":            http.StatusConflict,
 }
 
 // httpStatusOf is httpStatus, but for the reasons in reasonStatus.
