@@ -44,6 +44,7 @@ func Default(o Options) []Policy {
 		Bulkheads(o),
 		Quarantine(o),
 		Validate(o),
+		DataFlow(o),
 		Idempotency(o),
 		Approval(o),
 		Cache(o),

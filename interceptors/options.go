@@ -45,6 +45,8 @@ type Options struct {
 	Limits LimitOptions
 	// Cache bounds the cache of replies.
 	Cache CacheOptions
+	// DataFlow says which backend's data must not go to which.
+	DataFlow DataFlowOptions
 
 	// Address is where the gRPC door can be reached, for the grpcurl lines in the log. Default "127.0.0.1:7070".
 	Address string

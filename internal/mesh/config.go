@@ -43,6 +43,8 @@ type Config struct {
 	Audit Audit `yaml:"audit"`
 	// Cache is the cache of replies.
 	Cache Cache `yaml:"cache"`
+	// DataFlow says which backend's data must not go to which.
+	DataFlow DataFlow `yaml:"data_flow"`
 	// Results bounds what agents are shown.
 	Results Results `yaml:"results"`
 	// Idempotency says how idempotency keys are kept, Approvals how calls are held.
@@ -254,6 +256,9 @@ func (c *Config) Normalise() error {
 				return fmt.Errorf("backend %q: %w", b.Name, err)
 			}
 		}
+	}
+	if err := c.DataFlow.normalise(c.Backends); err != nil {
+		return err
 	}
 	for _, l := range []struct{ name, addr string }{{"grpc", c.GRPC.Addr}, {"http", c.HTTP.Addr}, {"admin", c.Admin.Addr}} {
 		if l.addr == Off {

@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+const flowBackends = "backends: [{name: crm, targets: [\"127.0.0.1:1\"]}, {name: mailer, targets: [\"127.0.0.1:2\"]}]\n"
+
 // TestConfigOfResults has the blocks that shape what callers get.
 func TestConfigOfResults(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
@@ -17,6 +19,11 @@ func TestConfigOfResults(t *testing.T) {
 		{"results off and on", "results: {objects: {off: true, ttl: 1h}}\n", "results.objects.off is set beside other keys"},
 		{"results with a word", "results: {invisible: hide}\n", `results.invisible "hide": want strip or keep`},
 		{"results below one", "results: {objects: {max_bytes: 1, max_object_bytes: 2}}\n", "max_object_bytes is above"},
+		{"data flow", flowBackends + "data_flow: {rules: [{from: {label: pii, backends: [crm]}, to: {backends: [mailer]}}, {to: {backends: ['*']}, action: log}], remember: 2h}\n", ""},
+		{"data flow to a stranger", flowBackends + "data_flow: {rules: [{to: {backends: [mailr]}}]}\n", `data_flow.rules[0].to.backends: there is no backend "mailr"; did you mean "mailer"?`},
+		{"data flow from all by star", flowBackends + "data_flow: {rules: [{from: {backends: ['*']}, to: {backends: [mailer]}}]}\n", `data_flow.rules[0].from.backends: there is no backend "*"`},
+		{"data flow to nowhere", flowBackends + "data_flow: {rules: [{from: {label: pii}}]}\n", "data_flow.rules[0].to.backends is empty"},
+		{"data flow with a word", flowBackends + "data_flow: {rules: [{to: {backends: [crm]}, action: drop}]}\n", `data_flow.rules[0].action "drop": want refuse or log`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conf, err := load(t, c.yaml)

@@ -165,6 +165,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Rules:            m.rules,
 		Audit:            auditOptions,
 		Cache:            c.Cache.options(),
+		DataFlow:         c.DataFlow.options(),
 		Authenticator:    m.authenticator(),
 		Idempotency:      c.Idempotency.options(),
 		Approval:         interceptors.ApprovalOptions{Store: held, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
