@@ -30,8 +30,6 @@ type AttemptOptions struct {
 	Retry   RetryOptions
 	Hedge   HedgeOptions
 	Breaker BreakerOptions
-	// Failover names, by backend, a second one with the same contract, which takes the calls that the first provably has not executed.
-	Failover map[string]string
 }
 
 func (o AttemptOptions) withDefaults() AttemptOptions {

@@ -548,14 +548,18 @@ func TestFailover(t *testing.T) {
 	}
 	_ = l.Close()
 	conns["echo"] = connect(t, "echo", l.Addr().String())
+	over := func(name string) *catalog.Method {
+		m := method(t, name)
+		m.Failover = "second"
+		return m
+	}
 	o := quick()
-	o.Failover = map[string]string{"echo": "second"}
 	o.Breaker = interceptors.BreakerOptions{MinAttempts: 5, Open: time.Hour}
 	r, breakers := router(o, conns)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, name := range []string{"UnaryCall", "StreamingOutputCall"} {
-		c, replies, err := attempt(ctx, r, method(t, name), "")
+		c, replies, err := attempt(ctx, r, over(name), "")
 		if err != nil || replies != 1 || len(c.Attempts) != 2 || c.Attempts[1].Backend != "second" {
 			t.Fatalf("%s: %v, %d replies, attempts %+v, want the second backend's answer", name, err, replies, c.Attempts)
 		}
@@ -563,11 +567,11 @@ func TestFailover(t *testing.T) {
 	first := &faulty{unary: func(context.Context, int64) error { return status.Error(codes.Unavailable, "down") }}
 	conns["echo"] = serveFaulty(t, first)
 	for i := 0; breakers.State("echo") != "open" && i < 100; i++ {
-		if _, _, err := attempt(ctx, r, method(t, "UnaryCall"), ""); err == nil {
+		if _, _, err := attempt(ctx, r, over("UnaryCall"), ""); err == nil {
 			t.Fatal("an attempt that the first backend has answered went to the second too")
 		}
 	}
-	if _, _, err := attempt(ctx, r, method(t, "UnaryCall"), ""); err != nil {
+	if _, _, err := attempt(ctx, r, over("UnaryCall"), ""); err != nil {
 		t.Errorf("with an open breaker: %v, want the second backend's answer", err)
 	}
 }

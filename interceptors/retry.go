@@ -60,7 +60,7 @@ func (o *RetryOptions) backoff(attempt int) time.Duration {
 // Nothing is tried again once a header or message has gone to the caller.
 func retry(o AttemptOptions, budgets *budgets) AttemptPolicy {
 	return AttemptPolicy{Name: "retry", For: func(m *catalog.Method) grpc.StreamClientInterceptor {
-		r := &retrier{o: o.Retry, m: m, budget: budgets.of(m.Backend.Name), failover: o.Failover[m.Backend.Name]}
+		r := &retrier{o: o.Retry, m: m, budget: budgets.of(m.Backend.Name), failover: m.Failover}
 		if o.Retry.MaxAttempts <= 1 && r.failover == "" {
 			return nil
 		}

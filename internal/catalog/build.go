@@ -18,6 +18,7 @@ type Files = protoregistry.Files
 type input struct {
 	name     string
 	state    State
+	failover string    // the name of the backend that takes over, or ""
 	analysis *analysis // nil while no contract is known
 	services []string  // the only services that it may bring; empty means all
 	trusted  bool      // compiled in: may bring reserved services
@@ -41,6 +42,7 @@ type builder struct {
 	rules  *ruleSet
 	routes map[string]*Method
 	hash   *strings.Builder
+	covers *failovers
 }
 
 // build makes a snapshot; rs may be nil.
@@ -56,6 +58,7 @@ func build(rs *ruleSet, inputs []input) *Snapshot {
 		b.rules = new(ruleSet)
 	}
 	b.hash.WriteString(b.rules.print)
+	b.covers = newFailovers(inputs)
 	var order []*Method
 	for _, in := range inputs {
 		order = append(order, b.backend(in)...)
@@ -95,6 +98,8 @@ func (b *builder) backend(in input) []*Method {
 			out = append(out, b.service(be, in, si)...)
 		}
 	}
+	b.cover(be, out, b.covers)
+	fmt.Fprintf(b.hash, "covered %v\n", be.Covered)
 	for _, want := range in.services {
 		if !slices.ContainsFunc(c.services, func(sd serviceDescriptor) bool { return Listed([]string{want}, string(sd.FullName())) }) {
 			b.find(be, "service-missing", SeverityWarning, want, "backend %q does not bring service %q, which its configuration lists; mend the list or the backend", be.Name, want)
@@ -118,7 +123,7 @@ func (b *builder) mayBring(be *Backend, in input, service string) bool {
 		}
 	}
 	if owner := b.byService[service]; owner != nil {
-		if !isInfrastructure(service) {
+		if !isInfrastructure(service) && owner.Backend.Failover != be.Name {
 			b.find(be, "service-owned", SeverityError, service, "service %q of backend %q is not served: backend %q comes first and owns it; list in the configuration which services each of the two may bring", service, be.Name, owner.Backend.Name)
 		}
 		return false

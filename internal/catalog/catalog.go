@@ -57,6 +57,8 @@ type BackendConfig struct {
 	// ToolPrefix is put before the backend's tool names, with an underscore: letters, digits, _ and -, beginning with a letter, at most 24
 	// characters. Default: none.
 	ToolPrefix string
+	// Failover is the name of a later backend with the same contract, which takes the calls that this one has not executed. Default: none.
+	Failover string
 }
 
 // sourced is a report and where it comes from.
@@ -307,7 +309,7 @@ func (b *backend) settled() bool {
 
 // input makes what the builder needs. Files that have not changed are not loaded again.
 func (b *backend) input() input {
-	in := input{name: b.cfg.Name, services: b.cfg.Services}
+	in := input{name: b.cfg.Name, services: b.cfg.Services, failover: b.cfg.Failover}
 	lead := -1
 	for i, r := range b.reports {
 		if r.files != nil && (lead < 0 || b.reports[lead].fallback && !r.fallback) {

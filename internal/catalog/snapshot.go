@@ -103,8 +103,12 @@ func (s State) String() string {
 type Backend struct {
 	// Name is unique in a snapshot.
 	Name string
-	// State is the backend's at the time of the snapshot.
+	// State is the backend's at the time of the snapshot. A backend that is covered counts as up.
 	State State
+	// Failover is the name of the backend that takes the calls which this one has not executed; "" if there is none. Covered says that this one is
+	// down and the other, which is up, answers in its place.
+	Failover string
+	Covered  bool
 	// Files are the backend's own files. No other backend's types are in there. Nil while no contract is known.
 	Files *Files
 	// Codecs holds the transcoders of the backend's messages.
@@ -139,6 +143,8 @@ type Method struct {
 	Timeout time.Duration
 	// MaxTimeout caps the deadline of any call; 0 means the mesh's cap.
 	MaxTimeout time.Duration
+	// Failover is the name of the backend that brings the same method and takes calls which Backend has not executed; "" if there is none.
+	Failover string
 	// Policy is what the method's calls meet.
 	Policy Policy
 	// Quarantine says why the method's calls are refused until its definition has been reviewed; "" means that they are not. Such a tool is

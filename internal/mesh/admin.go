@@ -55,6 +55,8 @@ type readiness struct {
 type backendReadiness struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
+	// Failover is the backend that takes over from this one; State is "covered" while it does since this one is down.
+	Failover string `json:"failover,omitempty"`
 	// Breaker is "open" or "half-open" while the backend is left alone, for too many failures.
 	Breaker  string `json:"breaker,omitempty"`
 	Services int    `json:"services"`
@@ -88,6 +90,9 @@ func (m *Mesh) readiness() readiness {
 			continue
 		}
 		of := backendReadiness{Name: b.Name, State: b.State.String(), Lax: m.config.lax(b.Name)}
+		if of.Failover = b.Failover; b.Covered {
+			of.State = "covered"
+		}
 		if state := m.breakers.State(b.Name); state != "closed" {
 			of.Breaker = state
 		}

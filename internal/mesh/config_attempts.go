@@ -69,7 +69,7 @@ type Hedge struct {
 	Quantile float64 `yaml:"quantile"`
 }
 
-// normalise fills in defaults and refuses contradictions. Failover is checked here too.
+// normalise fills in defaults and refuses contradictions, those of failovers among them.
 func (a *Attempts) normalise(backends []Backend) error {
 	r, b := &a.Retry, &a.Breaker
 	r.MaxAttempts = cmp.Or(r.MaxAttempts, 3)
@@ -116,13 +116,13 @@ func (a *Attempts) normalise(backends []Backend) error {
 	return checkFailover(backends)
 }
 
-// checkFailover wants each failover to be another backend that has targets, and no chain of them.
+// checkFailover wants each failover to be a later backend, which owns nothing that both bring, with targets and no failover of its own.
 func checkFailover(backends []Backend) error {
-	named := map[string]Backend{}
-	for _, b := range backends {
-		named[b.Name] = b
+	named, at := map[string]Backend{}, map[string]int{}
+	for i, b := range backends {
+		named[b.Name], at[b.Name] = b, i
 	}
-	for _, b := range backends {
+	for i, b := range backends {
 		second, known := named[b.Failover]
 		switch {
 		case b.Failover == "":
@@ -132,6 +132,8 @@ func checkFailover(backends []Backend) error {
 			return fmt.Errorf("backend %q fails over to %q, which is no backend here: add it, or correct the name", b.Name, b.Failover)
 		case second.Failover != "":
 			return fmt.Errorf("backend %q fails over to %q, which fails over itself: a call goes to two backends at most", b.Name, b.Failover)
+		case at[b.Failover] < i:
+			return fmt.Errorf("backend %q fails over to %q, which stands before it and so owns what both bring: list it after", b.Name, b.Failover)
 		case len(second.Targets) == 0:
 			return fmt.Errorf("backend %q fails over to %q, which has no targets", b.Name, b.Failover)
 		}
@@ -147,12 +149,6 @@ func (c *Config) attemptOptions() interceptors.AttemptOptions {
 			MaxBytes: r.MaxRequestBytes, BudgetRatio: r.Budget.Ratio, BudgetBurst: r.Budget.Burst, BudgetPerSecond: r.Budget.PerSecond},
 		Breaker: interceptors.BreakerOptions{Off: b.Off, Rate: b.FailureRate, MinAttempts: b.MinAttempts, Window: time.Duration(b.Window), Open: time.Duration(b.Open), Probes: b.Probes,
 			SlowAfter: time.Duration(b.SlowAfter)},
-		Failover: map[string]string{},
-	}
-	for _, b := range c.Backends {
-		if b.Failover != "" {
-			o.Failover[b.Name] = b.Failover
-		}
 	}
 	if hedges := c.Attempts.Hedge; len(hedges) > 0 {
 		o.Hedge.Rule = func(m *catalog.Method) *interceptors.HedgeRule {

@@ -16,6 +16,7 @@ func TestAttemptsConfig(t *testing.T) {
 		"itself":       {Config{Backends: two("a", "")}, "fails over to itself"},
 		"unknown":      {Config{Backends: two("x", "")}, "no backend here"},
 		"chain":        {Config{Backends: two("b", "a")}, "two backends at most"},
+		"order":        {Config{Backends: two("", "a")}, "list it after"},
 		"delays":       {Config{Attempts: Attempts{Retry: Retry{BaseDelay: 5e9}}}, "above max_delay"},
 		"attempts":     {Config{Attempts: Attempts{Retry: Retry{MaxAttempts: 11}}}, "not between 1"},
 		"ratio":        {Config{Attempts: Attempts{Retry: Retry{Budget: Budget{Ratio: 2}}}}, "how many retries a success earns"},
@@ -32,7 +33,7 @@ func TestAttemptsConfig(t *testing.T) {
 	if err := c.Normalise(); err != nil {
 		t.Fatal(err)
 	}
-	if o := c.attemptOptions(); o.Retry.MaxAttempts != 3 || o.Failover["a"] != "b" || o.Breaker.MinAttempts != 20 {
+	if o := c.attemptOptions(); o.Retry.MaxAttempts != 3 || o.Breaker.MinAttempts != 20 {
 		t.Errorf("options %+v, want the documented defaults", o)
 	}
 }

@@ -116,7 +116,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		if err != nil {
 			return nil, err
 		}
-		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix})
+		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix, Failover: b.Failover})
 	}
 	judge, err := c.judge()
 	if err != nil {
