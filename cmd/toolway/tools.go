@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/genproto/googleapis/rpc/code"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -207,12 +205,7 @@ func toolsCallCommand() *cobra.Command {
 			if err == nil {
 				return nil
 			}
-			st := status.Convert(err)
-			fmt.Fprintf(os.Stderr, "toolway: %s: %s\n", code.Code(st.Code()), st.Message())
-			for _, d := range st.Proto().GetDetails() {
-				fmt.Fprintf(os.Stderr, "  %s\n", detail(d))
-			}
-			return exitCode(1)
+			return tellStatus(err)
 		},
 	}
 	f.register(cmd)
