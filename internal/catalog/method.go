@@ -79,7 +79,7 @@ func (m *methodInfo) analyse(md protoreflect.MethodDescriptor) {
 		m.Bindings = append(m.Bindings, r.Binding)
 	}
 	m.long = longToolName(m.prefix, md)
-	m.findings = slices.Concat(m.routeFindings, m.shape(&m.Method, terms{MethodOptions: m.contract, labels: serviceOptions(md).GetLabels()}))
+	m.findings = slices.Concat(m.routeFindings, m.shape(&m.Method, terms{MethodOptions: m.contract, labels: labelsOf(md)}))
 }
 
 func (m *methodInfo) find(code, severity, subject, format string, args ...any) {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -221,6 +222,22 @@ func serviceOptions(md protoreflect.MethodDescriptor) *toolwayv1.ServiceOptions 
 	so, _ := md.Parent().Options().(*descriptorpb.ServiceOptions)
 	svc, _ := proto.GetExtension(so, toolwayv1.E_Service).(*toolwayv1.ServiceOptions)
 	return svc
+}
+
+// labelsOf returns the service's labels, cleaned.
+func labelsOf(md protoreflect.MethodDescriptor) []string {
+	var out []string
+	for _, l := range serviceOptions(md).GetLabels() {
+		if l = cut(clean(l, false), maxTitle); l != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// ValidScope says whether a scope can be named in a challenge (RFC 6749, section 3.3): visible ASCII without quotes and backslashes.
+func ValidScope(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })
 }
 
 func approvalOf(a toolwayv1.Approval) Approval {

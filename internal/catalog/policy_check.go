@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -49,6 +50,12 @@ func (m *Method) checkPolicy(f *faults, ev hintEvidence) {
 	p, md := &m.Policy, m.Desc
 	if md.IsStreamingClient() {
 		m.checkClientStream(f)
+	}
+	for _, scope := range append(slices.Clone(p.Scopes), p.ApproverScope) {
+		if !ValidScope(scope) {
+			f.value("scope-invalid", "scopes", "%q is no scope (visible ASCII without spaces, quotes and backslashes), so nobody can have it and no door serves the method; mend it", scope)
+			m.refused = true
+		}
 	}
 	if p.CacheTTL > 0 && (!m.Tool.Hints.ReadOnly || ev.readOnly <= verbEvidence) {
 		f.value("policy-contradiction", "cache_ttl", "a result is cached only of a method that is read-only by option, idempotency_level or configuration (an HTTP verb is not enough); nothing is cached; set read_only, or take cache_ttl out")

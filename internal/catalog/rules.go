@@ -180,7 +180,7 @@ func (rs *ruleSet) lay(a *analysis, backend string) *laid {
 			continue
 		}
 		for _, m := range s.methods {
-			o := terms{MethodOptions: m.contract, labels: serviceOptions(m.Desc).GetLabels()}
+			o := terms{MethodOptions: m.contract, labels: labelsOf(m.Desc)}
 			for _, ref := range rs.refs(m.FullMethod) {
 				r := &rs.rules[ref.rule]
 				if strings.HasPrefix(name, reserved) && !strings.HasPrefix(ref.text, reserved) {

@@ -170,6 +170,7 @@ func TestRuleFaults(t *testing.T) {
 		"example":        {catalog.Rule{Methods: []string{"*/GetOrder"}, Examples: []string{`{"nam": "x"}`}}, "example-invalid", `unknown field "nam"; did you mean "name"?`},
 		"example hidden": {catalog.Rule{Methods: []string{"*/GetOrder"}, Examples: []string{"{\"name\": \"x\u200b\"}"}}, "example-invalid", "invisible"},
 		"example long":   {catalog.Rule{Methods: []string{"*/GetOrder"}, Examples: []string{`{"name": "` + strings.Repeat("x", 600) + `"}`}}, "example-left-out", "512 characters"},
+		"scope":          {catalog.Rule{Methods: []string{"*/GetOrder"}, Scopes: []string{"a b"}}, "scope-invalid", "no door serves the method"},
 		"tool name":      {catalog.Rule{Methods: []string{"*/GetOrder"}, ToolName: to("get order")}, "tool-name-invalid", "not served"},
 		"one name":       {catalog.Rule{Methods: []string{"*/GetOrder", "*/PutOrder"}, ToolName: to("order")}, "tool-clash", "is taken"},
 		"stream approve": {catalog.Rule{Methods: []string{"*/Upload"}, Approval: to(catalog.ApprovalConfirm)}, "approval-impossible", "no door serves the method"},
@@ -181,8 +182,12 @@ func TestRuleFaults(t *testing.T) {
 		if got := found(s, c.code); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s = %q, want %q among %+v", name, c.code, got, c.want, s.Findings())
 		}
-		if name == "stream approve" || name == "stream need" {
-			if m := s.Method("/shop.v1.Orders/Upload"); m.Exposed(catalog.DoorGRPC) || m.Exposed(catalog.DoorMCP) || m.Exposed(catalog.DoorHTTP) {
+		if name == "stream approve" || name == "stream need" || name == "scope" {
+			method := "Upload"
+			if name == "scope" {
+				method = "GetOrder"
+			}
+			if m := s.Method("/shop.v1.Orders/" + method); m.Exposed(catalog.DoorGRPC) || m.Exposed(catalog.DoorMCP) || m.Exposed(catalog.DoorHTTP) {
 				t.Errorf("%s: a door exposes the method", name)
 			}
 		}

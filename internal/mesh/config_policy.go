@@ -203,6 +203,15 @@ func (r *PolicyRule) normalise(where string) error {
 			return fail("match: %v", err)
 		}
 	}
+	scopes := slices.Clone(r.Scopes)
+	if r.ApproverScope != nil {
+		scopes = append(scopes, *r.ApproverScope)
+	}
+	for _, s := range scopes {
+		if !catalog.ValidScope(s) {
+			return fail("scope %q: want visible ASCII without spaces, quotes and backslashes; several scopes are a list", s)
+		}
+	}
 	if yes(r.ReadOnly) && yes(r.Destructive) {
 		return fail("read_only and destructive contradict each other: take one out")
 	}

@@ -68,6 +68,7 @@ func TestPolicyRefuses(t *testing.T) {
 		{"policy: [{scopes: a}]", "policy[0] (line 1): match is missing"},
 		{"policy:\n  - match: a.B\n  - match: 'a b'", `policy[1] (line 3): match: pattern "a b" names no methods`},
 		{"policy: [{match: a.B, approval: aprover}]", `approval "aprover": want none, confirm, approver; did you mean "approver"?`},
+		{"policy: [{match: a.B, scopes: 'read write'}]", `scope "read write": want visible ASCII without spaces`},
 		{"policy: [{match: a.B, priority: urgent}]", `priority "urgent": want low, normal, high`},
 		{"policy: [{match: a.B, read_only: true, destructive: true}]", "read_only and destructive contradict each other"},
 		{"policy: [{match: a.B, timeout: 2s, max_timeout: 1s}]", "timeout 2s is above max_timeout 1s"},
