@@ -27,7 +27,7 @@ var both = []string{"probe", "probe.ask"}
 // ask calls Ask at the gRPC door.
 func ask(ctx context.Context, t *testing.T, mesh *run.Mesh, pairs ...string) (*probev1.AskResponse, *status.Status, *errdetails.ErrorInfo) {
 	t.Helper()
-	reply, err := probev1.NewProbeClient(run.Dial(t, mesh.GRPC)).Ask(metadata.AppendToOutgoingContext(ctx, pairs...), &probev1.AskRequest{Text: "hello"})
+	reply, err := probev1.NewProbeClient(run.Dial(t, mesh.GRPC)).Ask(metadata.AppendToOutgoingContext(ctx, pairs...), &probev1.AskRequest{Id: "grpc", Text: "hello"})
 	st := status.Convert(err)
 	for _, d := range st.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {

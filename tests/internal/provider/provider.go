@@ -158,15 +158,25 @@ type key struct {
 	private *rsa.PrivateKey
 }
 
+// SignatureAlgorithm is how the key signs.
 func (k *key) SignatureAlgorithm() jose.SignatureAlgorithm { return jose.RS256 }
-func (k *key) Key() any                                    { return k.private }
-func (k *key) ID() string                                  { return k.id }
+
+// Key is the private key.
+func (k *key) Key() any { return k.private }
+
+// ID is the key's "kid".
+func (k *key) ID() string { return k.id }
 
 type publicKey struct{ *key }
 
+// Algorithm is how the key verifies.
 func (k publicKey) Algorithm() jose.SignatureAlgorithm { return jose.RS256 }
-func (k publicKey) Use() string                        { return "sig" }
-func (k publicKey) Key() any                           { return &k.private.PublicKey }
+
+// Use is that of signatures.
+func (k publicKey) Use() string { return "sig" }
+
+// Key is the public key.
+func (k publicKey) Key() any { return &k.private.PublicKey }
 
 // SigningKey returns the key of now.
 func (s *store) SigningKey(context.Context) (op.SigningKey, error) {
@@ -188,11 +198,18 @@ type client struct {
 	id string
 }
 
-func (c *client) GetID() string                       { return c.id }
+// GetID is the client's id.
+func (c *client) GetID() string { return c.id }
+
+// AccessTokenType makes all tokens JWTs.
 func (c *client) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
+
+// GrantTypes are what the tests use.
 func (c *client) GrantTypes() []oidc.GrantType {
 	return []oidc.GrantType{oidc.GrantTypeClientCredentials, oidc.GrantTypeTokenExchange}
 }
+
+// RestrictAdditionalAccessTokenScopes leaves all scopes in.
 func (c *client) RestrictAdditionalAccessTokenScopes() func([]string) []string {
 	return func(scopes []string) []string { return scopes }
 }
