@@ -250,6 +250,16 @@ func TestRequestStreamsCannotBeApproved(t *testing.T) {
 	}
 }
 
+func TestCommandsAreNotHeld(t *testing.T) {
+	s := openShop(t)
+	handler, _ := s.withApprovals()
+	for _, method := range []string{"Erase", "Drop"} {
+		if g := s.do(t, handler, order{method: method, json: `{"id":"7"}`, door: call.CLI}); g.err != nil || verdict(g.c, "approval") != "allowed" {
+			t.Errorf("%s: %v, %q", method, g.err, verdict(g.c, "approval"))
+		}
+	}
+}
+
 func TestConfirmWithoutAsker(t *testing.T) {
 	s := openShop(t)
 	handler, _ := s.withApprovals()

@@ -2,6 +2,7 @@ package interceptors_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -193,6 +194,7 @@ type order struct {
 	confirm      string
 	asker        call.Asker
 	ctx          context.Context
+	door         call.Door // default gRPC
 }
 
 // got is what a caller gets.
@@ -231,7 +233,7 @@ func (s *shop) do(t testing.TB, handler call.Handler, o order) got {
 	if m == nil {
 		t.Fatalf("no method %q", o.method)
 	}
-	g := got{c: call.New(m, call.GRPC)}
+	g := got{c: call.New(m, cmp.Or(o.door, call.GRPC))}
 	g.c.Principal, g.c.Confirm, g.c.Asker = o.by, o.confirm, o.asker
 	if len(o.keys) > 0 {
 		g.c.Forward = metadata.MD{"idempotency-key": o.keys}
