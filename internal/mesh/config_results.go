@@ -11,7 +11,7 @@ import (
 
 // Results bounds what agents are shown, and says what becomes of the rest.
 type Results struct {
-	// MaxBytes bounds the JSON of one reply over MCP. Default 1 MiB.
+	// MaxBytes bounds the JSON of one reply over MCP. Default 8 MiB.
 	MaxBytes int `yaml:"max_bytes"`
 	// MaxItems bounds the elements of each list and map in a reply, MaxDepth its nesting; the contract's own come first. Default: no bound.
 	MaxItems int `yaml:"max_items"`
@@ -53,7 +53,7 @@ func (r *Results) normalise() error {
 		return fmt.Errorf("results.invisible %q: want strip or keep", r.Invisible)
 	}
 	if r.MaxBytes == 0 {
-		r.MaxBytes = 1 << 20
+		r.MaxBytes = 8 << 20
 	}
 	return nil
 }

@@ -45,7 +45,10 @@ type once struct {
 	agents map[string]*agent.HTTP
 }
 
-func openOnce(t *testing.T) *once {
+func openOnce(t *testing.T) *once { return openWith(t, onceConfig) }
+
+// openWith opens a mesh with a configuration that has a place for the backend's address.
+func openWith(t *testing.T, config string) *once {
 	t.Helper()
 	o := &once{server: probe.New(), agents: map[string]*agent.HTTP{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,7 +68,7 @@ func openOnce(t *testing.T) *once {
 		}
 	})
 	file := filepath.Join(t.TempDir(), "toolway.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, onceConfig, l.Addr()), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, config, l.Addr()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o.Mesh = run.Start(t, "--config", file)

@@ -119,8 +119,10 @@ func (c *HTTP) post(ctx context.Context, id any, method string, params map[strin
 	}
 	if c.version >= V20260728 {
 		req.Header.Set("Mcp-Method", method)
-		if name, ok := params["name"].(string); ok {
-			req.Header.Set("Mcp-Name", name)
+		for _, key := range []string{"name", "uri"} {
+			if name, ok := params[key].(string); ok {
+				req.Header.Set("Mcp-Name", name)
+			}
 		}
 	}
 	return c.client.Do(req)
