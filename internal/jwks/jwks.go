@@ -73,6 +73,7 @@ type Set struct {
 	conf    Config
 	limiter *rate.Limiter
 	known   atomic.Pointer[known]
+	failing atomic.Bool // the last reading failed: nobody waits for the next one who could do without
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -137,11 +138,11 @@ func (s *Set) Verify(ctx context.Context, sig *jose.JSONWebSignature) ([]byte, e
 	header := sig.Signatures[0].Protected
 	k := s.known.Load()
 	if k != nil {
+		if k = s.fresh(ctx, k); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		payload, err := k.verify(sig, header)
 		if err == nil || header.KeyID != "" && !errors.Is(err, ErrUnknownKey) {
-			if s.stale(k) {
-				s.refresh()
-			}
 			return payload, err
 		}
 		if s.conf.Keys != nil {
@@ -167,8 +168,22 @@ func (s *Set) Verify(ctx context.Context, sig *jose.JSONWebSignature) ([]byte, e
 	return s.known.Load().verify(sig, header)
 }
 
-func (s *Set) stale(k *known) bool {
-	return s.conf.Keys == nil && time.Since(k.at) > s.conf.Refresh
+// fresh returns the keys to verify with. Those that are a little old are read again in the background; those that are much too old, since nobody has
+// called for a while, are read first, unless the issuer is down.
+func (s *Set) fresh(ctx context.Context, k *known) *known {
+	age := time.Since(k.at)
+	if s.conf.Keys != nil || age <= s.conf.Refresh {
+		return k
+	}
+	f := s.refresh()
+	if f == nil || age <= 2*s.conf.Refresh || s.failing.Load() {
+		return k
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+	}
+	return s.known.Load()
 }
 
 // verify tries the keys that the header fits.
@@ -245,6 +260,7 @@ func (s *Set) refresh() *flight {
 		if err == nil {
 			s.known.Store(&known{keys: keys, at: time.Now()})
 		}
+		s.failing.Store(err != nil)
 		f.err = err
 		s.mu.Lock()
 		s.flight = nil
@@ -312,13 +328,11 @@ type Metadata struct {
 
 // Discover reads the discovery document of an issuer: that of OpenID Connect, else that of RFC 8414. It must name the same issuer.
 func Discover(ctx context.Context, client *http.Client, issuer string) (*Metadata, error) {
-	var first error
+	var failed error
 	for _, at := range DiscoveryURLs(issuer) {
 		body, err := get(ctx, client, at)
 		if err != nil {
-			if first == nil {
-				first = err
-			}
+			failed = errors.Join(failed, err)
 			continue
 		}
 		var m Metadata
@@ -336,7 +350,7 @@ func Discover(ctx context.Context, client *http.Client, issuer string) (*Metadat
 		}
 		return &m, nil
 	}
-	return nil, first
+	return nil, failed
 }
 
 // get reads one document.
