@@ -138,7 +138,8 @@ func outcomeOf(ctx context.Context, r *toolwayv1.AuditRecord, c *call.Call) tool
 			return toolwayv1.AuditRecord_OUTCOME_UNKNOWN
 		}
 	}
-	if r.GetDomain() == call.Domain || ctx.Err() != nil {
+	local := c.Method.Service.Mesh || c.Method.Service.Infrastructure // then the mesh's errors are the backend's
+	if r.GetDomain() == call.Domain && !local || ctx.Err() != nil {
 		return toolwayv1.AuditRecord_OUTCOME_UNKNOWN
 	}
 	return toolwayv1.AuditRecord_OUTCOME_FAILED

@@ -26,6 +26,8 @@ type sourceFlags struct {
 	logLevel    string
 	lock        string             // of commands with --lock
 	change      func(*mesh.Config) // of commands that need another configuration than the operator's
+	// calls is set by commands that call: only their calls belong into the audit.
+	calls bool
 }
 
 func (f *sourceFlags) register(cmd *cobra.Command) {

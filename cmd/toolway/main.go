@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string) int {
 		Version:       currentVersion(),
 	}
 	root.SetFlagErrorFunc(explainFlag)
-	root.AddCommand(serveCommand(), mcpCommand(), toolsCommand(), checkCommand(), lockCommand(), diffCommand(), verifyCommand(), keyCommand(), approvalsCommand(), versionCommand())
+	root.AddCommand(serveCommand(), mcpCommand(), toolsCommand(), checkCommand(), lockCommand(), diffCommand(), verifyCommand(), keyCommand(), approvalsCommand(), policyCommand(), whyCommand(), auditCommand(), versionCommand())
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var code exitCode

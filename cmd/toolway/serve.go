@@ -1,10 +1,33 @@
 package main
 
 import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
 	"github.com/spf13/cobra"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/mesh"
 )
+
+// reopenOnHangup opens files anew at SIGHUP, as logrotate asks for, until stop is called.
+func reopenOnHangup(m *mesh.Mesh) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for range hangups {
+			m.Reopen()
+		}
+	})
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		running.Wait()
+	}
+}
 
 func serveCommand() *cobra.Command {
 	var (
@@ -44,6 +67,7 @@ func serveCommand() *cobra.Command {
 				return err
 			}
 			defer m.Close()
+			defer reopenOnHangup(m)()
 			return m.Serve(cmd.Context())
 		},
 	}

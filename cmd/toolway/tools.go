@@ -50,6 +50,9 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 		}
 		c.Backends = append(c.Backends, b)
 	}
+	if !f.calls {
+		c.Audit = mesh.Audit{}
+	}
 	log := slog.New(slog.DiscardHandler) // findings are told by the command itself
 	if c.Log.Level != "" {
 		if log, err = logger(c.Log); err != nil {
@@ -208,6 +211,7 @@ func toolsCallCommand() *cobra.Command {
 			return tellStatus(err)
 		},
 	}
+	f.calls = true
 	f.register(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "deadline of the call (default: the method's)")
 	return cmd

@@ -107,12 +107,16 @@ func (m *Mesh) openAudit() (interceptors.AuditOptions, error) {
 	return o, nil
 }
 
-// ReopenFiles opens the files anew that others rotate: the audit file. The old one stays in use if that fails.
-func (m *Mesh) ReopenFiles() error {
+// Reopen opens the files anew that others rotate: the audit file. The old one stays in use if that fails, which the log tells.
+func (m *Mesh) Reopen() {
 	if m.audit.file == nil {
-		return nil
+		return
 	}
-	return m.audit.file.Reopen()
+	if err := m.audit.file.Reopen(); err != nil {
+		m.log.Error("open the audit file anew", "error", err)
+		return
+	}
+	m.log.Info("the audit file was opened anew", "file", m.config.Audit.File)
 }
 
 func (a *auditing) close() error {

@@ -128,6 +128,15 @@ func fits(n *yaml.Node, t reflect.Type, path string) error {
 	if t == reflect.TypeFor[Strings]() && n.Kind == yaml.ScalarNode {
 		t = reflect.TypeFor[string]()
 	}
+	switch {
+	case t == reflect.TypeFor[yaml.Node](): // anything
+		return nil
+	case t.Kind() == reflect.Map:
+		if n.Kind != yaml.MappingNode {
+			return at(n, path, "want keys and values, got "+form(n))
+		}
+		return nil
+	}
 	switch t.Kind() {
 	case reflect.Struct:
 		return fitsStruct(n, t, path)
