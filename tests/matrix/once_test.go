@@ -433,3 +433,59 @@ func unmarshal(t testing.TB, text string, m proto.Message) {
 		t.Fatal(err)
 	}
 }
+
+// TestConfirmByElicitation has an agent of 2026-07-28 whose client can ask: the person is asked between two rounds of one call.
+func TestConfirmByElicitation(t *testing.T) {
+	o := openOnce(t)
+	ctx, cancel := context.WithTimeout(t.Context(), run.Patience)
+	defer cancel()
+	type round struct {
+		ResultType    string
+		RequestState  string
+		InputRequests map[string]struct {
+			Method string
+			Params struct{ Message string }
+		}
+		IsError           bool
+		StructuredContent json.RawMessage
+	}
+	call := func(arguments string, more map[string]any) (r round) {
+		t.Helper()
+		params := map[string]any{"name": "probe_watch", "arguments": json.RawMessage(arguments),
+			"_meta": map[string]any{"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{"form": map[string]any{}}}}}
+		for k, v := range more {
+			params[k] = v
+		}
+		raw, err := o.agents["mcp 2026-07-28"].Request(ctx, "tools/call", params, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(raw, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const arguments = `{"id":"asked","text":"x","plan":{"count":1}}`
+	answer := func(r round, action string) map[string]any {
+		return map[string]any{"requestState": r.RequestState, "inputResponses": map[string]any{"toolway_confirm": map[string]any{"action": action, "content": map[string]any{}}}}
+	}
+	first := call(arguments, nil)
+	question := first.InputRequests["toolway_confirm"]
+	if first.ResultType != "input_required" || first.RequestState == "" || question.Method != "elicitation/create" || !strings.Contains(question.Params.Message, "probe.v1.Probe/Watch") {
+		t.Fatalf("first round: %+v", first)
+	}
+	if declined := call(arguments, answer(first, "decline")); !declined.IsError || !strings.Contains(string(declined.StructuredContent), "CONFIRMATION_DECLINED") {
+		t.Errorf("declined: %+v", declined)
+	}
+	if o.server.Total() != 0 {
+		t.Errorf("%d executions before anybody has agreed", o.server.Total())
+	}
+	second := call(arguments, nil)
+	agreed := answer(second, "accept")
+	if done := call(arguments, agreed); done.IsError || done.ResultType != "complete" || o.server.Total() != 1 {
+		t.Errorf("accepted: %+v after %d executions", done, o.server.Total())
+	}
+	if again := call(arguments, agreed); again.ResultType != "input_required" || o.server.Total() != 1 {
+		t.Errorf("the same answer again: %+v after %d executions", again, o.server.Total())
+	}
+}
