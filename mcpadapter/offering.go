@@ -28,7 +28,11 @@ func (a *Adapter) receiveOffer(ctx context.Context, next mcp.MethodHandler, req 
 	case *mcp.ReadResourceParams:
 		res, err = a.readResource(ctx, req, p)
 	case *mcp.GetPromptParams:
-		res, err = a.getPrompt(ctx, req, p)
+		r, ok := req.(*mcp.GetPromptRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		res, err = a.getPrompt(ctx, r)
 	case *mcp.CompleteParams:
 		res, err = a.complete(ctx, req, p)
 	case *mcp.SubscribeParams:

@@ -18,22 +18,26 @@ import (
 )
 
 // getPrompt answers prompts/get.
-func (a *Adapter) getPrompt(ctx context.Context, r mcp.Request, params *mcp.GetPromptParams) (mcp.Result, error) {
-	from := askerOf(r, params.Meta)
+func (a *Adapter) getPrompt(ctx context.Context, r *mcp.GetPromptRequest) (mcp.Result, error) {
+	from := askerOf(r, r.Params.Meta)
 	ctx, stop := followRequest(ctx)
 	defer stop()
 	s := a.conf.Catalog.Snapshot()
-	p, err := a.promptNamed(ctx, s, params.Name)
+	p, err := a.promptNamed(ctx, s, r.Params.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkArguments(p, params.Arguments); err != nil {
+	arguments, question, err := a.askArguments(ctx, r, p)
+	if question != nil || err != nil {
+		return question, err
+	}
+	if err := checkArguments(p, arguments); err != nil {
 		return nil, err
 	}
 	messages := make([][]byte, len(p.Messages))
 	size := 0
 	for i, m := range p.Messages {
-		block, err := a.promptContent(ctx, from, s, p, m, params.Arguments)
+		block, err := a.promptContent(ctx, from, s, p, m, arguments)
 		if err != nil {
 			return nil, err
 		}
@@ -95,10 +99,8 @@ func checkArguments(p *catalog.Prompt, given map[string]string) error {
 		}
 	}
 	var missing []string
-	for _, arg := range p.Arguments {
-		if arg.Required && given[arg.Name] == "" {
-			missing = append(missing, arg.Name)
-		}
+	for _, arg := range missingOf(p, given) {
+		missing = append(missing, arg.Name)
 	}
 	if missing != nil {
 		return rpcError(jsonrpc.CodeInvalidParams, "prompt %q needs the argument %s", p.Name, listOf(missing))

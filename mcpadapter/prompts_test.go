@@ -148,6 +148,43 @@ func TestCompletion(t *testing.T) {
 	})
 }
 
+// TestPromptAsks pins that a client that offers to ask the person is made to ask for what is missing.
+func TestPromptAsks(t *testing.T) {
+	action := "accept"
+	options := func() *mcp.ClientOptions {
+		return &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			schema := fmt.Sprint(r.Params.RequestedSchema)
+			if !strings.Contains(r.Params.Message, "Review") || !strings.Contains(schema, "Which book.") || strings.Contains(schema, "tone") {
+				t.Errorf("question = %q %s", r.Params.Message, schema)
+			}
+			return &mcp.ElicitResult{Action: action, Content: map[string]any{"book": "shelves/b/books/three", "tone": "LOUD"}}, nil
+		}}
+	}
+	forLibraries(t, options, func(t *testing.T, _ *library, c *mcp.ClientSession, d door) {
+		get := func() (*mcp.GetPromptResult, error) {
+			return c.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "review", Arguments: map[string]string{"tone": "CALM"}})
+		}
+		action = "accept"
+		res, err := get()
+		if d.version != "2026-07-28" && !d.stdio {
+			if codeOf(err) != jsonrpc.CodeInvalidParams {
+				t.Errorf("without a way to ask: %v", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, ok := res.Messages[0].Content.(*mcp.TextContent); !ok || !strings.Contains(text.Text, `Review shelves/b/books/three`) || !strings.Contains(text.Text, `"CALM"`) {
+			t.Errorf("first message = %+v", res.Messages[0].Content)
+		}
+		action = "decline"
+		if _, err := get(); codeOf(err) != jsonrpc.CodeInvalidParams || !strings.Contains(err.Error(), `needs the argument "book"`) {
+			t.Errorf("declined: %v", err)
+		}
+	})
+}
+
 // TestOfferChanges pins that clients hear of changes of prompts and resources, each of its own kind.
 func TestOfferChanges(t *testing.T) {
 	for _, d := range doors {
