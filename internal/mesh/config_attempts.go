@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/toolway/toolway/interceptors"
@@ -163,43 +163,20 @@ func (c *Config) attemptOptions() interceptors.AttemptOptions {
 	return o
 }
 
-// checkMethodPatterns refuses what can match no full method.
+// checkMethodPatterns refuses what names no methods.
 func checkMethodPatterns(patterns []string) error {
 	for _, p := range patterns {
-		if p == "" || strings.ContainsAny(p, " ?[]") || strings.Count(p, "/") > 1 || strings.HasPrefix(p, "/") || !strings.ContainsAny(p, "/*") {
-			return fmt.Errorf("%q is no pattern of methods: write acme.logs.v1.Logs/Search, acme.logs.v1.Logs/* or acme.logs.*; a star stands for anything", p)
+		if _, err := catalog.ParsePattern(p); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// matchesMethod says whether one of the patterns covers a full method. A star stands for any characters, dots and the slash included.
+// matchesMethod says whether one of the patterns, as rules of policy have them, names a full method. It is asked once per method and snapshot.
 func matchesMethod(patterns []string, fullMethod string) bool {
-	name := strings.TrimPrefix(fullMethod, "/")
-	for _, p := range patterns {
-		if matchesStars(p, name) {
-			return true
-		}
-	}
-	return false
-}
-
-func matchesStars(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == s
-	}
-	s, ok := strings.CutPrefix(s, parts[0])
-	if !ok {
-		return false
-	}
-	last := parts[len(parts)-1]
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s = s[i+len(part):]
-	}
-	return len(s) >= len(last) && strings.HasSuffix(s, last)
+	return slices.ContainsFunc(patterns, func(text string) bool {
+		p, err := catalog.ParsePattern(text)
+		return err == nil && p.Match(fullMethod)
+	})
 }

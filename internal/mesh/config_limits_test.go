@@ -21,7 +21,7 @@ func TestLimitsConfig(t *testing.T) {
 		"share":         {Limits{Backend: Bound{Share: 80}}, "not between 0 and 1"},
 		"no methods":    {Limits{Methods: []MethodLimits{{Rate: Rate{PerSecond: 1}}}}, "names no methods"},
 		"no limit":      {Limits{Methods: []MethodLimits{{Methods: []string{"a.B/C"}}}}, "limits nothing"},
-		"pattern":       {Limits{Methods: []MethodLimits{{Methods: []string{"B"}, Rate: Rate{PerSecond: 1}}}}, "is no pattern of methods"},
+		"pattern":       {Limits{Methods: []MethodLimits{{Methods: []string{"a b"}, Rate: Rate{PerSecond: 1}}}}, "names no methods"},
 		"shed off":      {Limits{Shed: Shed{Max: 5}}, "set on: true"},
 		"shed order":    {Limits{Shed: Shed{On: true, Min: 5, Max: 4}}, "do not rise"},
 	} {

@@ -14,7 +14,7 @@ func TestConfigOfOnce(t *testing.T) {
 		{"keys forgotten at once", "idempotency: {ttl: 1s}\n", "idempotency.ttl 1s is shorter than anybody retries"},
 		{"negative room", "idempotency: {max_bytes: -1}\n", "a limit cannot be negative"},
 		{"answers above their room", "idempotency: {max_bytes: 1000, max_answer_bytes: 251}\n", "is above a quarter of idempotency.max_bytes 1000"},
-		{"no pattern", "idempotency: {methods: [acme]}\n", `idempotency.methods: "acme" is no pattern of methods`},
+		{"no pattern", "idempotency: {methods: [a b]}\n", `idempotency.methods: pattern "a b" names no methods`},
 		{"approvals", "approvals: {url: \"https://mesh.example.com\", pending: 1h, use: 10m, max: 5, self: false}\n", ""},
 		{"negative approvals", "approvals: {max: -1}\n", "approvals.max: a limit cannot be negative"},
 		{"an address without a scheme", "approvals: {url: mesh.example.com}\n", `approvals.url "mesh.example.com" is no address of the HTTP door`},
