@@ -86,7 +86,7 @@ func (r *Resource) Challenge(req *http.Request, path string, err error, p *Princ
 	}
 	add("scope", strings.Join(normaliseScopes(scopes), " "))
 	if r != nil && len(r.Issuers) > 0 {
-		add("resource_metadata", r.base(req)+MetadataPath+path)
+		add("resource_metadata", r.base(req)+MetadataPath+strings.TrimSuffix(path, "/"))
 	}
 	return strings.TrimSuffix("Bearer "+strings.Join(params, ", "), " ")
 }
