@@ -39,9 +39,11 @@ func TestBidi(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, path := range []string{"/v1/chat", library + "Chat"} {
 			t.Run(fmt.Sprintf("http2=%v %s", http2, path), func(t *testing.T) {
+				t.Parallel()
 				b := &backend{snapshot: librarySnapshot(t)}
 				b.handle = map[string]grpc.StreamHandler{library + "Chat": b.echoBooks}
-				const timeout = 50 * time.Millisecond // of the server, which the stream outlives
+				// Of the server, which the stream outlives. The TLS handshake has to fit into it on a machine that is busy.
+				const timeout = 500 * time.Millisecond
 				srv := startServer(t, b, serverOptions{http2: http2, timeout: timeout, config: func(c *gateway.Config) { c.Grace = time.Millisecond }})
 				body, in := io.Pipe()
 				res := srv.open(t.Context(), "POST", path, body, "Content-Type", "application/x-ndjson")

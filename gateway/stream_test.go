@@ -278,9 +278,11 @@ func TestSilentStreamIsKeptAlive(t *testing.T) {
 	for i := range 4 {
 		http2, post := i%2 == 1, i >= 2
 		t.Run(fmt.Sprintf("http2=%v post=%v", http2, post), func(t *testing.T) {
+			t.Parallel()
 			b, s := newScript(t)
-			srv := startServer(t, b, serverOptions{http2: http2, timeout: 50 * time.Millisecond, config: func(c *gateway.Config) {
-				c.Grace, c.Heartbeat = time.Millisecond, 10*time.Millisecond
+			// The TLS handshake has to fit into the timeout on a machine that is busy.
+			srv := startServer(t, b, serverOptions{http2: http2, timeout: 500 * time.Millisecond, config: func(c *gateway.Config) {
+				c.Grace, c.Heartbeat = time.Millisecond, 75*time.Millisecond
 			}})
 			var res *http.Response
 			if post {
