@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -145,20 +146,20 @@ func TestIdentityStays(t *testing.T) {
 			header.Set(k, v)
 		}
 	}
-	cases := map[string]func(t *testing.T, id string){
-		"grpc": func(t *testing.T, id string) {
+	cases := map[string]func(t *testing.T, id string, all map[string]string, header http.Header){
+		"grpc": func(t *testing.T, id string, all map[string]string, _ http.Header) {
 			md := metadata.New(all)
 			ctx := metadata.NewOutgoingContext(ctx, md)
 			if _, err := probev1.NewProbeClient(run.Dial(t, mesh.GRPC)).Ask(ctx, &probev1.AskRequest{Id: id}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"http": func(t *testing.T, id string) {
+		"http": func(t *testing.T, id string, _ map[string]string, header http.Header) {
 			if got := post(ctx, mesh.URL("/v1/probe/"+id+":ask"), `{}`, header); got.code != http.StatusOK {
 				t.Fatal(got)
 			}
 		},
-		"sse": func(t *testing.T, id string) {
+		"sse": func(t *testing.T, id string, _ map[string]string, header http.Header) {
 			h := header.Clone()
 			h.Set("Accept", "text/event-stream")
 			if got := post(ctx, mesh.URL("/probe.v1.Probe/Watch"), `{"id":"`+id+`"}`, h); got.code != http.StatusOK {
@@ -167,7 +168,7 @@ func TestIdentityStays(t *testing.T) {
 		},
 	}
 	for _, v := range versions {
-		cases["mcp "+v] = func(t *testing.T, id string) {
+		cases["mcp "+v] = func(t *testing.T, id string, all map[string]string, header http.Header) {
 			a := mcp(ctx, t, mesh, v, header)
 			meta := map[string]any{}
 			for k, v := range all {
@@ -183,7 +184,10 @@ func TestIdentityStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			id := "identity-" + strings.ReplaceAll(name, " ", "-")
-			call(t, id)
+			own, header := maps.Clone(all), header.Clone() // a key stands for one call
+			own["idempotency-key"] = id
+			header.Set("idempotency-key", id)
+			call(t, id, own, header)
 			md := mustSee(ctx, t, server, id).Metadata
 			for k, vs := range md {
 				// Whatever the mesh itself sets is fine; what it has from the caller shows by the value.
@@ -194,8 +198,8 @@ func TestIdentityStays(t *testing.T) {
 			if got := md.Get("x-acme-region"); len(got) != 1 || got[0] != "eu" {
 				t.Errorf("x-acme-region = %q, want what was allowed to cross", got)
 			}
-			if got := md.Get("idempotency-key"); len(got) != 1 || got[0] != "key-1" {
-				t.Errorf("idempotency-key = %q, want key-1", got)
+			if got := md.Get("idempotency-key"); len(got) != 1 || got[0] != id {
+				t.Errorf("idempotency-key = %q, want %q", got, id)
 			}
 			if got := md.Get("traceparent"); len(got) != 1 || !strings.HasPrefix(got[0], "00-4bf92f3577b34da6a3ce929d0e0e4736-") {
 				t.Errorf("traceparent = %q, want the caller's trace", got)
