@@ -116,7 +116,7 @@ func (s *validatedStream) RecvMsg(m any) error {
 // check returns the refusal of a request, the nth of a stream; -1 for the only one.
 func (v *validation) check(f *call.Frame, n int) error {
 	if missing := v.missing(f.Bytes()); len(missing) > 0 {
-		return invalidRequest(missing, n)
+		return invalidRequest(missing, len(missing), n)
 	}
 	if v.validator == nil {
 		return nil
@@ -135,7 +135,7 @@ func (v *validation) check(f *call.Frame, n int) error {
 	}
 	var broken *protovalidate.ValidationError
 	if errors.As(err, &broken) {
-		return invalidRequest(v.describe(broken), n)
+		return invalidRequest(v.describe(broken), len(broken.Violations), n)
 	}
 	v.log.Warn("a rule of the contract cannot be evaluated", "method", v.method.FullMethod, "error", err)
 	return call.Error(codes.InvalidArgument, "INVALID_REQUEST", "a rule of the contract cannot be evaluated for this request", "hint", "mend the arguments; if they are right, the contract's rule is wrong")
@@ -182,8 +182,9 @@ const (
 // describe turns what protovalidate found into field violations. What a rule says about a sensitive field may hold the value, so only the
 // rule's name is told.
 func (v *validation) describe(broken *protovalidate.ValidationError) []*errdetails.BadRequest_FieldViolation {
-	out := make([]*errdetails.BadRequest_FieldViolation, 0, len(broken.Violations))
-	for _, b := range broken.Violations {
+	told := broken.Violations[:min(len(broken.Violations), maxViolations)]
+	out := make([]*errdetails.BadRequest_FieldViolation, 0, len(told))
+	for _, b := range told {
 		text := call.PlainText(b.Proto.GetMessage())
 		if text == "" || v.marks != nil && b.FieldDescriptor != nil && markedSensitive(v.marks, b.FieldDescriptor) {
 			text = fmt.Sprintf("breaks the rule %q", b.Proto.GetRuleId())
@@ -240,8 +241,8 @@ func reasonOf(rule string) string {
 	return strings.Trim(string(out), "_")
 }
 
-// invalidRequest is the refusal of the nth message of a stream, or of the only one.
-func invalidRequest(violations []*errdetails.BadRequest_FieldViolation, n int) error {
+// invalidRequest is the refusal of the nth message of a stream, or of the only one, with the first of all violations.
+func invalidRequest(violations []*errdetails.BadRequest_FieldViolation, all, n int) error {
 	text := "the request is not valid: "
 	if n >= 0 {
 		text = fmt.Sprintf("message %d of the request stream is not valid: ", n+1)
@@ -251,7 +252,7 @@ func invalidRequest(violations []*errdetails.BadRequest_FieldViolation, n int) e
 		text += first.Field + ": "
 	}
 	text += first.Description
-	if more := len(violations) - 1; more > 0 {
+	if more := all - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
 	st, err := status.New(codes.InvalidArgument, text).WithDetails(

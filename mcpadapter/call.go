@@ -290,6 +290,7 @@ func (k *keeper) keep(f *call.Frame) error {
 			k.full = fmt.Sprintf("%d bytes", k.maxBytes)
 			return errFull
 		}
+		k.link = k.put(f.Bytes(), out[before:], true)
 		k.failure = status.Newf(codes.ResourceExhausted, "the reply has %d bytes of JSON, and %d are allowed; ask for less, such as a smaller page or fewer fields", len(out)-before, k.maxBytes)
 		return k.failure.Err()
 	}

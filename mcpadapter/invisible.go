@@ -41,11 +41,14 @@ func stripInvisible(text []byte) (_ []byte, removed int) {
 		return text, 0
 	}
 	out := append(make([]byte, 0, len(text)), text[:first]...)
+	end, name := 0, false // of the string that was looked at last
 	for at := first; at < len(text); {
-		_, n := utf8.DecodeRune(text[at:])
+		r, n := utf8.DecodeRune(text[at:])
 		removed++
-		if inName(text, at) {
-			r, _ := utf8.DecodeRune(text[at:])
+		if at >= end {
+			end, name = inString(text, at)
+		}
+		if name {
 			out = fmt.Appendf(out, "<U+%04X>", r)
 		}
 		next := findInvisible(text, at+n)
@@ -58,19 +61,18 @@ func stripInvisible(text []byte) (_ []byte, removed int) {
 	return out, removed
 }
 
-// inName says whether the string around text[at] is the name of a member: a colon follows it.
-func inName(text []byte, at int) bool {
-	for at < len(text) {
+// inString returns where the string around text[at] ends, and whether it is the name of a member: a colon follows it.
+func inString(text []byte, at int) (end int, name bool) {
+	for ; at < len(text); at++ {
 		switch text[at] {
 		case '\\':
 			at++
 		case '"':
 			rest := bytes.TrimLeft(text[at+1:], " \t\r\n")
-			return len(rest) > 0 && rest[0] == ':'
+			return at, len(rest) > 0 && rest[0] == ':'
 		}
-		at++
 	}
-	return false
+	return len(text), false
 }
 
 // findInvisible returns where the next character from the position on stands that is to go, or -1.

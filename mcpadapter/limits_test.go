@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"google.golang.org/grpc"
@@ -232,6 +233,32 @@ func TestInvisibleCharactersAreTakenOut(t *testing.T) {
 	l = newLists(t, func(c *mcpadapter.Config) { c.KeepInvisible = true })
 	if r := l.call("lists_list", in); !strings.Contains(string(r.StructuredContent), hidden) || r.Meta != nil {
 		t.Errorf("kept = %q %v, want it as it is", r.StructuredContent, r.Meta)
+	}
+}
+
+// FuzzInvisible pins that JSON stays JSON, and that nothing is left to take out.
+func FuzzInvisible(f *testing.F) {
+	f.Add("{\"a\u200b\":\"b\U000e0041\\\"\u202e\", \"c\" : [\"\u2764\ufe0f\ufe0f\", 1]}")
+	f.Add("\"\u0645\u200c\u062e \U0001f469\u200d\U0001f4bb\"")
+	f.Fuzz(func(t *testing.T, in string) {
+		if !json.Valid([]byte(in)) || !utf8.ValidString(in) {
+			return
+		}
+		out, _ := mcpadapter.StripInvisible([]byte(in))
+		if !json.Valid(out) {
+			t.Errorf("%q became %q, which is no JSON", in, out)
+		}
+		if again, n := mcpadapter.StripInvisible(out); n > 0 {
+			t.Errorf("%q became %q, and then %q", in, out, again)
+		}
+	})
+}
+
+// TestManyInvisibleCharacters has a string of nothing else: the time is that of its length.
+func TestManyInvisibleCharacters(t *testing.T) {
+	in := `{"` + strings.Repeat("\u200b", 300_000) + `":"` + strings.Repeat("\U000e0041", 300_000) + `"}`
+	if out, n := mcpadapter.StripInvisible([]byte(in)); n != 600_000 || string(out) != `{"`+strings.Repeat("<U+200B>", 300_000)+`":""}` {
+		t.Errorf("%d taken out, %d bytes left", n, len(out))
 	}
 }
 
