@@ -23,6 +23,55 @@ type fileSet struct {
 	byPath   map[string]*file
 	backends []*backendFiles
 	owners   map[string]*backendFiles // service → files of the backend that owns it
+	hidden   hidden
+}
+
+// hidden holds what a caller may not know of: full names of methods, and of services with no other methods.
+type hidden map[protoreflect.FullName]bool
+
+// hiddenFrom returns what shown says no to; nil if that is nothing. print identifies it.
+func hiddenFrom(snap *catalog.Snapshot, shown func(*catalog.Method) bool) (h hidden, print string) {
+	var all strings.Builder
+	for _, s := range snap.Services() {
+		if !s.Exposed(catalog.DoorGRPC) {
+			continue
+		}
+		none := true
+		for _, m := range s.Methods {
+			if shown(m) {
+				none = false
+				continue
+			}
+			if h == nil {
+				h = hidden{}
+			}
+			h[m.Desc.FullName()] = true
+			fmt.Fprintln(&all, m.FullMethod)
+		}
+		if none && len(s.Methods) > 0 {
+			h[s.Desc.FullName()] = true
+		}
+	}
+	return h, all.String()
+}
+
+// strip takes what is hidden out of a file.
+func (h hidden) strip(p *descriptorpb.FileDescriptorProto) {
+	if h == nil {
+		return
+	}
+	name := func(parts ...string) protoreflect.FullName {
+		return protoreflect.FullName(strings.TrimPrefix(strings.Join(parts, "."), "."))
+	}
+	p.Service = slices.DeleteFunc(p.Service, func(s *descriptorpb.ServiceDescriptorProto) bool {
+		if h[name(p.GetPackage(), s.GetName())] {
+			return true
+		}
+		s.Method = slices.DeleteFunc(s.Method, func(m *descriptorpb.MethodDescriptorProto) bool {
+			return h[name(p.GetPackage(), s.GetName(), m.GetName())]
+		})
+		return false
+	})
 }
 
 // file is one file as it is served.
@@ -39,12 +88,12 @@ type backendFiles struct {
 	extensions map[protoreflect.FullName]map[int32]*file
 }
 
-// newFileSet reads the files of every backend that owns a service.
-func newFileSet(snap *catalog.Snapshot) (*fileSet, error) {
-	fs := &fileSet{snap: snap, byPath: map[string]*file{}, owners: map[string]*backendFiles{}}
+// newFileSet reads the files of every backend that owns a service, without what is hidden.
+func newFileSet(snap *catalog.Snapshot, h hidden) (*fileSet, error) {
+	fs := &fileSet{snap: snap, hidden: h, byPath: map[string]*file{}, owners: map[string]*backendFiles{}}
 	owning := map[*catalog.Backend][]string{}
 	for _, s := range snap.Services() {
-		if !s.Exposed(catalog.DoorGRPC) {
+		if !s.Exposed(catalog.DoorGRPC) || h[s.Desc.FullName()] {
 			continue
 		}
 		name := string(s.Desc.FullName())
@@ -79,6 +128,7 @@ func (fs *fileSet) add(bf *backendFiles, backend string, fd protoreflect.FileDes
 		return f, nil
 	}
 	p := protodesc.ToFileDescriptorProto(fd)
+	fs.hidden.strip(p)
 	f := &file{path: fd.Path()}
 	for i := range fd.Imports().Len() {
 		imp := fd.Imports().Get(i)
@@ -160,6 +210,9 @@ func (bf *backendFiles) addExtensions(f *file, in extender) {
 // define, the first backend's.
 func (fs *fileSet) bySymbol(name string) *file {
 	name = strings.TrimPrefix(name, ".")
+	if fs.hidden[protoreflect.FullName(name)] {
+		return nil
+	}
 	for s := name; s != ""; {
 		if bf := fs.owners[s]; bf != nil {
 			return bf.find(name)

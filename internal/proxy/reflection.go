@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -10,6 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	alphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
 // maxAnswer bounds one answer. Clients take 4 MiB by default; imports that do not fit are asked for by name.
@@ -18,17 +22,25 @@ const maxAnswer = 2 << 20
 // reflection is grpc.reflection.v1 and v1alpha over the whole catalog.
 type reflection struct {
 	reflectionpb.UnimplementedServerReflectionServer
-	catalog Snapshots
+	catalog    Snapshots
+	visibility call.Visibility
 
 	mu   sync.Mutex
-	last *fileSet
+	last *fileSet            // of those who may know of everything
+	some map[string]*fileSet // of the others, by what is hidden from them; of the snapshot of seen
+	seen *catalog.Snapshot
 }
+
+// maxViews bounds the sets of files that are kept for callers who may not know of everything.
+const maxViews = 16
 
 // RegisterReflection adds server reflection over the catalog to r, in versions v1 and v1alpha. Only services that a backend owns are
 // listed. Two backends may bring one path with different content: then the later one's file has another path, "backend/NAME/" before it.
 // The services themselves must be in the catalog, as compiled-in ones, to be called.
-func RegisterReflection(r grpc.ServiceRegistrar, c Snapshots) {
-	s := &reflection{catalog: c}
+//
+// visibility says what each caller is told of; nil means everything.
+func RegisterReflection(r grpc.ServiceRegistrar, c Snapshots, visibility call.Visibility) {
+	s := &reflection{catalog: c, visibility: visibility}
 	reflectionpb.RegisterServerReflectionServer(r, s)
 	// v1alpha has the same messages under another package name, so the same bytes.
 	alpha := alphapb.ServerReflection_ServiceDesc
@@ -37,19 +49,43 @@ func RegisterReflection(r grpc.ServiceRegistrar, c Snapshots) {
 	r.RegisterService(&alpha, s)
 }
 
-// files returns the files of the current snapshot, which are read once.
-func (s *reflection) files() (*fileSet, error) {
+// files returns the files of the current snapshot that the caller may know of. They are read once for all who may know of the same.
+func (s *reflection) files(ctx context.Context) (*fileSet, error) {
 	snap := s.catalog.Snapshot()
+	var h hidden
+	var print string
+	if c := call.FromContext(ctx); s.visibility != nil && c != nil {
+		h, print = hiddenFrom(snap, func(m *catalog.Method) bool { return s.visibility.Visible(c.Principal, call.GRPC, m) })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if h != nil {
+		return s.view(snap, h, print)
+	}
 	if s.last != nil && s.last.snap == snap {
 		return s.last, nil
 	}
-	fs, err := newFileSet(snap)
+	fs, err := newFileSet(snap, nil)
 	if err != nil {
 		return nil, err
 	}
 	s.last = fs
+	return fs, nil
+}
+
+// view returns the files without what is hidden. The lock is held.
+func (s *reflection) view(snap *catalog.Snapshot, h hidden, print string) (*fileSet, error) {
+	if s.seen != snap || len(s.some) >= maxViews && s.some[print] == nil {
+		s.seen, s.some = snap, map[string]*fileSet{}
+	}
+	if fs := s.some[print]; fs != nil {
+		return fs, nil
+	}
+	fs, err := newFileSet(snap, h)
+	if err != nil {
+		return nil, err
+	}
+	s.some[print] = fs
 	return fs, nil
 }
 
@@ -66,7 +102,7 @@ func (s *reflection) ServerReflectionInfo(stream grpc.BidiStreamingServer[reflec
 		if err != nil {
 			return err
 		}
-		fs, err := s.files()
+		fs, err := s.files(stream.Context())
 		if err != nil {
 			return err
 		}
