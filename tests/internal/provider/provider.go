@@ -44,7 +44,7 @@ func New(t testing.TB) *Provider {
 	if err := p.Rotate("first"); err != nil {
 		t.Fatal(err)
 	}
-	made, err := op.NewProvider(&op.Config{}, p.store, op.StaticIssuer(srv.URL), op.WithAllowInsecure())
+	made, err := op.NewProvider(&op.Config{CodeMethodS256: true}, p.store, op.StaticIssuer(srv.URL), op.WithAllowInsecure())
 	if err != nil {
 		t.Fatal(err)
 	}
