@@ -51,6 +51,7 @@ var only = map[string]string{
 	"github.com/modelcontextprotocol/go-sdk": "mcpadapter",
 	"github.com/spf13/cobra":                 "cmd/toolway",
 	"go.yaml.in/yaml":                        "internal/mesh",
+	"github.com/nats-io":                     "internal/store",
 	"github.com/blevesearch/bleve":           "internal/search",
 }
 

@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// LogConfig says what a log of events holds.
+type LogConfig struct {
+	// Name is [a-zA-Z0-9_-]+, unique in the store.
+	Name string
+	// MaxAge and MaxBytes are the retention: what is older or beyond is forgotten, oldest first. Default 7 days and 1 GiB.
+	MaxAge   time.Duration
+	MaxBytes int64
+	// MaxEventBytes bounds one event. Default 1 MiB.
+	MaxEventBytes int
+}
+
+// Log is a log of events. Each has a subject, such as a task's id, and a sequence, which grows with every event of the log. It is safe for
+// concurrent use.
+type Log struct {
+	store  *Store
+	stream jetstream.Stream
+	prefix string
+	max    int
+	hub    hub
+}
+
+// Event is one event of a log.
+type Event struct {
+	Sequence uint64
+	Subject  string
+	Data     []byte
+	// Time is when it was appended, by the engine's clock.
+	Time time.Time
+}
+
+// Log opens a log, and makes it if it is not there.
+func (s *Store) Log(ctx context.Context, c LogConfig) (*Log, error) {
+	if !legalName(c.Name) {
+		return nil, fmt.Errorf("store: log %q: want letters, digits, _ and -", c.Name)
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = 7 * 24 * time.Hour
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 1 << 30
+	}
+	if c.MaxEventBytes == 0 {
+		c.MaxEventBytes = 1 << 20
+	}
+	prefix := s.conf.Prefix + ".log." + c.Name + "."
+	st, err := s.stream(ctx, jetstream.StreamConfig{
+		Name: s.name("log", c.Name), Subjects: []string{prefix + ">"}, MaxAge: c.MaxAge, MaxBytes: c.MaxBytes, MaxMsgSize: int32(c.MaxEventBytes + 4<<10),
+		Compression: jetstream.S2Compression, Duplicates: min(c.MaxAge, 2*time.Minute),
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{store: s, stream: st, prefix: prefix, max: c.MaxEventBytes}
+	l.hub.log = l
+	return l, nil
+}
+
+// Append appends an event and returns its sequence. The subject is made of tokens, as a key is. A second event with the same id within two minutes
+// is not appended again, and gets the sequence of the first; an empty id is none.
+func (l *Log) Append(ctx context.Context, subject string, data []byte, id string) (uint64, error) {
+	var options []jetstream.PublishOpt
+	if id != "" {
+		options = append(options, jetstream.WithMsgID(id))
+	}
+	return l.append(ctx, subject, data, options...)
+}
+
+// AppendAfter appends an event if the last one of its subject has the sequence, 0 if there is none, else it returns ErrConflict.
+func (l *Log) AppendAfter(ctx context.Context, subject string, data []byte, last uint64) (uint64, error) {
+	return l.append(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(last))
+}
+
+func (l *Log) append(ctx context.Context, subject string, data []byte, options ...jetstream.PublishOpt) (uint64, error) {
+	if !legalKey(subject) {
+		return 0, fmt.Errorf("store: subject %q: want tokens of letters, digits, _, = and -", subject)
+	}
+	if len(data) > l.max {
+		return 0, fmt.Errorf("store: event of %d bytes: %w: at most %d", len(data), ErrFull, l.max)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
+	defer cancel()
+	ack, err := l.store.js.PublishMsg(ctx, &nats.Msg{Subject: l.prefix + subject, Data: data}, append(options, jetstream.WithRetryAttempts(0))...)
+	if err != nil {
+		return 0, classify(err)
+	}
+	return ack.Sequence, nil
+}
+
+// Bounds returns the sequences of the oldest event that is kept and of the newest. Without events first is last+1.
+func (l *Log) Bounds(ctx context.Context) (first, last uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
+	defer cancel()
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return 0, 0, classify(err)
+	}
+	if info.State.Msgs == 0 {
+		return info.State.LastSeq + 1, info.State.LastSeq, nil
+	}
+	return info.State.FirstSeq, info.State.LastSeq, nil
+}
+
+// Read gives the events of a filter after a sequence, in order, up to the newest at the start, to each. A filter is a subject, or tokens with
+// ".>" after them for all subjects that begin with them, or ">" for all. It returns the sequence up to which it has read, or each's error.
+// ErrExpired means that events after the sequence have been forgotten.
+func (l *Log) Read(ctx context.Context, filter string, after uint64, each func(Event) error) (upTo uint64, err error) {
+	if err := legalFilter(filter); err != nil {
+		return after, err
+	}
+	first, last, err := l.Bounds(ctx)
+	if err != nil {
+		return after, err
+	}
+	if after > 0 && after+1 < first {
+		return after, ErrExpired
+	}
+	if after >= last {
+		return after, nil
+	}
+	err = scan(ctx, l.store, l.stream, l.prefix+filter, after+1, last, func(m *jetstream.RawStreamMsg) error {
+		err := each(Event{Sequence: m.Sequence, Subject: strings.TrimPrefix(m.Subject, l.prefix), Data: m.Data, Time: m.Time})
+		if err == nil {
+			after = m.Sequence
+		}
+		return err
+	})
+	if err != nil {
+		return after, err
+	}
+	return max(after, last), nil
+}
+
+// scan gives the messages of a subject between two sequences to each, in order. It asks the leader for one after the other: a consumer may be
+// placed on a replica that lags, and does not tell. One request takes some 50 µs embedded, and a network round trip in a cluster.
+func scan(ctx context.Context, s *Store, st jetstream.Stream, subject string, from, to uint64, each func(*jetstream.RawStreamMsg) error) error {
+	for from <= to {
+		m, err := next(ctx, s, st, subject, from)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		case m.Sequence > to:
+			return nil
+		}
+		if err := each(m); err != nil {
+			return err
+		}
+		from = m.Sequence + 1
+	}
+	return nil
+}
+
+func next(ctx context.Context, s *Store, st jetstream.Stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout)
+	defer cancel()
+	m, err := st.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	return m, classify(err)
+}
+
+func legalFilter(filter string) error {
+	subject := strings.TrimSuffix(strings.TrimSuffix(filter, ">"), ".")
+	if filter == ">" || subject != "" && legalKey(subject) && (subject == filter || subject+".>" == filter) {
+		return nil
+	}
+	return fmt.Errorf("store: filter %q: want a subject, tokens with .> after them, or >", filter)
+}
+
+func (l *Log) event(m jetstream.Msg) (Event, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return Event{}, classify(err)
+	}
+	return Event{Sequence: meta.Sequence.Stream, Subject: strings.TrimPrefix(m.Subject(), l.prefix), Data: m.Data(), Time: meta.Timestamp}, nil
+}
+
+// Last returns the newest event of a subject, or ErrNotFound.
+func (l *Log) Last(ctx context.Context, subject string) (Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
+	defer cancel()
+	m, err := l.stream.GetLastMsgForSubject(ctx, l.prefix+subject)
+	if err != nil {
+		return Event{}, classify(err)
+	}
+	return Event{Sequence: m.Sequence, Subject: subject, Data: m.Data, Time: m.Time}, nil
+}
+
+// Forget removes all events of a subject.
+func (l *Log) Forget(ctx context.Context, subject string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
+	defer cancel()
+	return classify(l.stream.Purge(ctx, jetstream.WithPurgeSubject(l.prefix+subject)))
+}
