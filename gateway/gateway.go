@@ -131,7 +131,8 @@ type table struct {
 	snapshot *catalog.Snapshot
 	index    index
 	routes   []*route
-	openapi  document
+	openapi  document  // for those who may know of everything
+	some     documents // for the others
 }
 
 // current returns the table of the snapshot that is served now.

@@ -3,9 +3,11 @@ package gateway
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -45,8 +47,7 @@ func (g *Gateway) serveOpenAPI(x *exchange, t *table) {
 		r = r.WithContext(call.WithPrincipal(r.Context(), p))
 		x.w.Header().Add("Vary", "Authorization, X-Api-Key")
 	}
-	d := &t.openapi
-	d.once.Do(func() { d.make(t) })
+	d := t.documentFor(g.shows(r.Context()))
 	if d.err != nil {
 		g.fail(x, nil, d.err)
 		return
@@ -89,8 +90,54 @@ func matchesETag(header, etag string) bool {
 	return false
 }
 
-func (d *document) make(t *table) {
-	d.plain, d.err = json.Marshal(openAPI(t))
+// maxDocuments bounds the documents that are kept for callers who may not know of everything.
+const maxDocuments = 16
+
+// documents are those for callers who may not know of everything, by what they may.
+type documents struct {
+	mu  sync.Mutex
+	all map[string]*document
+}
+
+// shows returns what says which methods the caller may know of; nil if that is everything.
+func (g *Gateway) shows(ctx context.Context) func(*catalog.Method) bool {
+	if g.visibility == nil {
+		return nil
+	}
+	p := call.PrincipalFrom(ctx)
+	return func(m *catalog.Method) bool { return g.visibility.Visible(p, call.HTTP, m) }
+}
+
+// documentFor returns the document of the methods that are shown, made once for all who may know of the same.
+func (t *table) documentFor(shown func(*catalog.Method) bool) *document {
+	var print strings.Builder
+	if shown != nil {
+		for _, r := range t.routes {
+			if !shown(r.method) {
+				fmt.Fprintln(&print, r.method.FullMethod)
+			}
+		}
+	}
+	d := &t.openapi
+	if print.Len() > 0 {
+		t.some.mu.Lock()
+		defer t.some.mu.Unlock()
+		if d = t.some.all[print.String()]; d == nil {
+			if t.some.all == nil || len(t.some.all) >= maxDocuments {
+				t.some.all = map[string]*document{}
+			}
+			d = new(document)
+			t.some.all[print.String()] = d
+		}
+	} else {
+		shown = nil
+	}
+	d.once.Do(func() { d.make(t, shown) })
+	return d
+}
+
+func (d *document) make(t *table, shown func(*catalog.Method) bool) {
+	d.plain, d.err = json.Marshal(openAPI(t, shown))
 	if d.err != nil {
 		return
 	}
@@ -106,12 +153,12 @@ func (d *document) make(t *table) {
 
 type object = map[string]any
 
-// openAPI describes every route of t in OpenAPI 3.1.
-func openAPI(t *table) object {
+// openAPI describes the routes of t whose methods are shown, all if shown is nil, in OpenAPI 3.1.
+func openAPI(t *table, shown func(*catalog.Method) bool) object {
 	b := &apiBuilder{schemas: newSchemas(), paths: map[string]*pathItem{}, operations: map[string]int{}}
 	tags := map[string]object{}
 	for _, r := range t.routes {
-		if r.method.Quarantine != "" {
+		if r.method.Quarantine != "" || shown != nil && !shown(r.method) {
 			continue
 		}
 		b.add(r)

@@ -3,6 +3,8 @@ package live_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,7 +16,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
@@ -150,6 +155,10 @@ func hidden(t *testing.T, mesh *run.Mesh, client probev1.ProbeClient, a agent.Re
 	if code, body := send(ctx, t, http.MethodPost, mesh.URL("/probe.v1.Probe/Label"), "{}"); code != http.StatusNotFound || strings.Contains(body, `did you mean "/probe.v1.Probe/Label"`) {
 		t.Errorf("HTTP: %d %s, want 404", code, body)
 	}
+	if _, doc := send(ctx, t, http.MethodGet, mesh.URL("/openapi.json"), ""); !strings.Contains(doc, "probe.v1.Probe.Ask") || strings.Contains(doc, "Label") {
+		t.Error("OpenAPI: the document has a hidden method, or lacks others")
+	}
+	reflected(t, mesh)
 	tools, err := agent.Tools(ctx, a)
 	if err != nil || len(tools) == 0 {
 		t.Fatalf("tools = %v, %v", tools, err)
@@ -158,6 +167,50 @@ func hidden(t *testing.T, mesh *run.Mesh, client probev1.ProbeClient, a agent.Re
 		if tool.Name == "probe_label" {
 			t.Error("a hidden tool is listed")
 		}
+	}
+}
+
+// reflected asks the gRPC door's reflection for a service with a hidden method.
+func reflected(t *testing.T, mesh *run.Mesh) {
+	t.Helper()
+	stream, err := reflectionpb.NewServerReflectionClient(run.Dial(t, mesh.GRPC)).ServerReflectionInfo(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(symbol string) *reflectionpb.ServerReflectionResponse {
+		t.Helper()
+		if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol}}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	files := ask("probe.v1.Probe").GetFileDescriptorResponse().GetFileDescriptorProto()
+	if len(files) == 0 {
+		t.Fatal("reflection does not know the service")
+	}
+	file := &descriptorpb.FileDescriptorProto{}
+	if err := proto.Unmarshal(files[0], file); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range file.GetService()[0].GetMethod() {
+		names = append(names, m.GetName())
+	}
+	if got := strings.Join(names, " "); got != "Ask Watch Collect Chat" {
+		t.Errorf("reflection shows the methods %s", got)
+	}
+	if out := ask("probe.v1.Probe.Label"); out.GetErrorResponse().GetErrorCode() != int32(codes.NotFound) {
+		t.Errorf("reflection of a hidden method = %v", out)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("end of reflection: %v", err)
 	}
 }
 
