@@ -239,12 +239,18 @@ func (l *library) watch(name string, ss grpc.ServerStream, out func(string, ...a
 	if strings.HasSuffix(name, "/secret") {
 		return status.Error(codes.PermissionDenied, "not for you")
 	}
-	c := make(chan struct{}, 100)
-	l.lock(func() { l.changes[name] = append(l.changes[name], c) })
+	c, first := make(chan struct{}, 100), false
+	l.lock(func() {
+		first = len(l.changes[name]) == 0
+		l.changes[name] = append(l.changes[name], c)
+	})
 	if err := ss.SendHeader(nil); err != nil {
 		return err
 	}
 	l.watching <- name
+	if first && strings.HasSuffix(name, "/frail") {
+		return status.Error(codes.Unavailable, "the stream broke")
+	}
 	for {
 		select {
 		case <-ss.Context().Done():

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -45,7 +46,7 @@ func (a *Adapter) askArguments(ctx context.Context, r *mcp.GetPromptRequest, p *
 	}
 	res, err := c.session.Elicit(ctx, question)
 	if err != nil {
-		return given, nil, nil // then it is missing
+		return nil, nil, rpcError(jsonrpc.CodeInvalidParams, "prompt %q needs more arguments, and the person could not be asked for them: %v", p.Name, err)
 	}
 	values, err := answered(res)
 	return with(given, missing, values), nil, err

@@ -267,6 +267,22 @@ func TestHiddenResources(t *testing.T) {
 	}
 }
 
+// TestBrokenWatch pins that a stream that breaks is begun again, and that the client is told then: something may have changed in between.
+func TestBrokenWatch(t *testing.T) {
+	updated := make(chan string, 100)
+	l := newLibrary(t, nil)
+	c := l.connect(doors[5], &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
+	const uri = "grpc://library.example.com/shelves/a/books/frail"
+	if err := c.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the first stream", l.watching)
+	await(t, "the second stream", l.watching)
+	if got := await(t, "the update", updated); got != uri {
+		t.Errorf("updated %q, want %q", got, uri)
+	}
+}
+
 // TestSubscribe pins that a change reaches the client that subscribed, once, and that the stream at the backend ends with the subscription.
 func TestSubscribe(t *testing.T) {
 	updated := make(chan string, 100)
