@@ -58,6 +58,7 @@ func (r *Router) Handle(_ any, stream grpc.ServerStream) error {
 		return l.handle(c, stream)
 	}
 	guard := r.guard(c.Method)
+	defer c.EndAttempts()
 	if kind := c.Method.Kind(); kind != (catalog.Kind{}) {
 		return call.Bare(r.streaming(ctx, c, guard, stream))
 	}

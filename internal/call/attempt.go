@@ -80,6 +80,17 @@ func (c *Call) EndAttempt(i int, target string, code codes.Code, o Outcome) {
 	a.Target, a.End, a.Code, a.Outcome = target, time.Since(c.Start), code, o
 }
 
+// EndAttempts ends what has been abandoned, when no attempt runs any more: it counts as cancelled, with an outcome that is not known.
+func (c *Call) EndAttempts() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.Attempts {
+		if a := &c.Attempts[i]; a.End == 0 {
+			a.End = time.Since(c.Start)
+		}
+	}
+}
+
 // BecauseOf notes why there was another attempt after the last one that began, or none.
 func (c *Call) BecauseOf(why string) {
 	c.mu.Lock()
@@ -115,9 +126,11 @@ func (c *Call) Outcome() Outcome {
 // KeyHeader is the metadata that carries an idempotency key, to the mesh and on to backends.
 const KeyHeader = "idempotency-key"
 
-// Keyed says whether the backend gets the call's idempotency key, so that it can tell a repetition from a new call.
+// Keyed says whether the backend can tell a repetition of the call from a new one: it gets the call's idempotency key, and the method's contract, or
+// the operator, says that there are keys. That a caller sends one proves nothing about the backend.
 func (c *Call) Keyed() bool {
-	if c.Key == "" {
+	p := &c.Method.Policy
+	if c.Key == "" || p.KeyTemplate == "" && p.KeyField == "" && !p.KeyRequired {
 		return false
 	}
 	vs := c.Forward[KeyHeader]
