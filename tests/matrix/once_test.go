@@ -41,6 +41,7 @@ approvals: {url: "http://mesh.example.com"}
 type once struct {
 	*run.Mesh
 	server *probe.Server
+	stop   func() // ends the backend
 	conn   *grpc.ClientConn
 	agents map[string]*agent.HTTP
 }
@@ -59,6 +60,7 @@ func openWith(t *testing.T, config string) *once {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.stop = g.Stop
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
 	t.Cleanup(func() {

@@ -33,6 +33,34 @@ func TestReadsAreShared(t *testing.T) {
 	}
 }
 
+// TestOldAnswersWhileTheBackendIsDown has the same old answer at each door, and what is to be redacted in none.
+func TestOldAnswersWhileTheBackendIsDown(t *testing.T) {
+	o := openWith(t, `backends: [{name: probe, targets: [%q]}]
+policy:
+  - {match: probe.v1.Probe/Ask, read_only: true, cache_ttl: 1ms}
+  - {match: probe.v1.Probe/Watch, fields: [{path: text, redact_result: true}]}
+cache: {stale: 1h}
+`)
+	for _, door := range onceDoors {
+		if got := o.call(t.Context(), t, door, wanted{method: "Watch", json: `{"id":"w","text":"secret","plan":{"count":2}}`}); got.text != "[redacted],[redacted]" {
+			t.Errorf("%s: %+v, want both texts redacted", door, got)
+		}
+	}
+	ask := wanted{method: "Ask", json: `{"id":"read","plan":{"size":7}}`}
+	if got := o.call(t.Context(), t, "grpc", ask); got.text != "xxxxxxx" {
+		t.Fatalf("%+v", got)
+	}
+	o.stop()
+	for _, door := range onceDoors {
+		if got := o.call(t.Context(), t, door, ask); got.code != "OK" || got.text != "xxxxxxx" {
+			t.Errorf("%s: %+v, want the old answer", door, got)
+		}
+		if got := o.call(t.Context(), t, door, wanted{method: "Ask", json: `{"id":"other"}`}); got.code != "UNAVAILABLE" {
+			t.Errorf("%s: %+v, want UNAVAILABLE for what was never asked", door, got)
+		}
+	}
+}
+
 // TestForbiddenFlowsAreRefusedAlike hands what one method has given to another, at each door.
 func TestForbiddenFlowsAreRefusedAlike(t *testing.T) {
 	o := openWith(t, shapeConfig)
