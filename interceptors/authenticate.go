@@ -1,6 +1,7 @@
 package interceptors
 
 import (
+	"context"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -9,6 +10,14 @@ import (
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
 )
+
+// authenticate returns who makes a call, unless its door has found out that nobody who is known does.
+func authenticate(ctx context.Context, a call.Authenticator, c *call.Call) (*identity.Principal, error) {
+	if err := call.RefusalFrom(ctx); err != nil {
+		return nil, err
+	}
+	return a.Authenticate(ctx, c.Credentials)
+}
 
 // Authenticate sets who calls, from the credentials of the call, unless its door has done so. Without an authenticator everybody is
 // identity.Anonymous. The health service is open to all: load balancers and orchestrators have no credentials.
@@ -24,7 +33,7 @@ func Authenticate(o Options) Policy {
 		case o.Authenticator == nil:
 			c.Principal = identity.Anonymous
 		default:
-			p, err := o.Authenticator.Authenticate(ctx, c.Credentials)
+			p, err := authenticate(ctx, o.Authenticator, c)
 			if err != nil {
 				reason, _ := identity.Reason(err)
 				c.Decide(name, "refused", reason)

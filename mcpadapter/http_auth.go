@@ -8,6 +8,7 @@ import (
 	"encoding/base32"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
 )
 
@@ -37,10 +39,52 @@ func (e *endpoint) authenticate(w http.ResponseWriter, r *http.Request) (_ *http
 	credentials := identity.RequestCredentials(r)
 	p, err := conf.Authenticator.Authenticate(r.Context(), credentials)
 	if err != nil {
+		e.record(w, r, err)
 		e.refuseCaller(w, r, err)
 		return r, false
 	}
 	return r.WithContext(call.WithPrincipal(call.WithCredentials(r.Context(), credentials), p)), true
+}
+
+// maxUnknown bounds what is read of a message whose sender is not known, and unknownTimeout the time for it.
+const (
+	maxUnknown     = 64 << 10
+	unknownTimeout = 5 * time.Second
+)
+
+// record has the chain refuse a call of a tool whose caller is not known, so that it is observed and recorded as at the other doors. What is no such call
+// is left out, and so is one that is too long to be read from a stranger.
+func (e *endpoint) record(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Method != http.MethodPost {
+		return
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(unknownTimeout)) // a recorder in a test has no connection
+	body, unread := io.ReadAll(http.MaxBytesReader(w, r.Body, maxUnknown))
+	_ = rc.SetReadDeadline(time.Time{})
+	if unread != nil {
+		return
+	}
+	msg, bad := parseEnvelope(body)
+	if bad != nil {
+		return
+	}
+	m := e.adapter.conf.Catalog.Snapshot().Tool(toolNameOf(msg))
+	if m == nil || !m.Exposed(catalog.DoorMCP) {
+		return
+	}
+	_, _ = e.refused(call.WithRefusal(r.Context(), err), r, m) // the caller is told err
+}
+
+// refused runs a call that the chain refuses before it reads the request.
+func (e *endpoint) refused(ctx context.Context, r *http.Request, m *catalog.Method) (*call.Call, error) {
+	c := call.New(m, call.MCP)
+	c.Protocol = or(r.Header.Get(versionHeader), version20250618)
+	c.Forward = forward(e.adapter.conf.Rules, r.Header, crossing{})
+	identify(ctx, c)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return c, e.adapter.conf.Handler(call.NewStream(ctx, c, call.One(nil), func(*call.Frame) error { return nil }, nil))
 }
 
 // refuseCaller answers a request whose credentials are no good, or cannot be verified now.
@@ -74,13 +118,7 @@ func (e *endpoint) stepUp(w http.ResponseWriter, r *http.Request, id json.RawMes
 	if m == nil || len(p.Missing(m.Policy.Scopes)) == 0 {
 		return false
 	}
-	c := call.New(m, call.MCP)
-	c.Protocol = or(r.Header.Get(versionHeader), version20250618)
-	c.Forward = forward(a.conf.Rules, r.Header, crossing{})
-	identify(ctx, c)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	err := a.conf.Handler(call.NewStream(ctx, c, call.One(nil), func(*call.Frame) error { return nil }, nil))
+	c, err := e.refused(ctx, r, m)
 	if reason, _ := identity.Reason(err); reason != identity.InsufficientScope {
 		return false
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 // askingWorld is a world that asks who calls: alice has the scope of Get by one key, and not by another; bob is somebody else.
-func askingWorld(t *testing.T, change func(*mcpadapter.Config)) (url string, keys map[string]string, last *atomic.Pointer[call.Call]) {
+func askingWorld(t *testing.T, change func(*mcpadapter.Config)) (url string, keys map[string]string, last *atomic.Pointer[call.Call], refused *atomic.Int32) {
 	t.Helper()
-	last, keys = &atomic.Pointer[call.Call]{}, map[string]string{}
+	last, refused, keys = &atomic.Pointer[call.Call]{}, &atomic.Int32{}, map[string]string{}
 	var conf identity.Config
 	for name, scopes := range map[string][]string{"alice": {"orders"}, "less": nil, "bob": {"orders"}} {
 		key, hash := identity.NewAPIKey()
@@ -40,10 +40,16 @@ func askingWorld(t *testing.T, change func(*mcpadapter.Config)) (url string, key
 				return err
 			}
 			return s.SendMsg(call.NewFrame(nil, nil))
-		}, interceptors.Authenticate(interceptors.Options{Authenticator: auth}), interceptors.Authorise(interceptors.Options{}))
+		}, interceptors.Every("count", func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			err := next(srv, s)
+			if err != nil {
+				refused.Add(1)
+			}
+			return err
+		}), interceptors.Authenticate(interceptors.Options{Authenticator: auth}), interceptors.Authorise(interceptors.Options{}))
 	})
 	w.catalog.Snapshot().Tool("orders_get").Policy.Scopes = []string{"orders"}
-	return w.serve(), keys, last
+	return w.serve(), keys, last, refused
 }
 
 // TestCallersAreAsked goes through both paths, all versions and sessions: 401 without credentials, 403 without a scope, and else the call knows who makes it.
@@ -53,7 +59,7 @@ func TestCallersAreAsked(t *testing.T) {
 			continue
 		}
 		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
-			url, keys, last := askingWorld(t, func(c *mcpadapter.Config) {
+			url, keys, last, refused := askingWorld(t, func(c *mcpadapter.Config) {
 				c.Sessions = d.session
 				if d.sdkOnly {
 					mcpadapter.SDKOnly(c)
@@ -86,6 +92,9 @@ func TestCallersAreAsked(t *testing.T) {
 			if body := closed(t, res); res.StatusCode != http.StatusUnauthorized || !json.Valid([]byte(body)) ||
 				res.Header.Get("WWW-Authenticate") != `Bearer scope="first", resource_metadata="`+url+`/.well-known/oauth-protected-resource"` {
 				t.Errorf("without a key: %d %v %s", res.StatusCode, res.Header, body)
+			}
+			if got := refused.Load(); got != 1 {
+				t.Errorf("the chain has refused %d calls, want this one, so that it is recorded", got)
 			}
 			if d.session {
 				res = send(keys["bob"], msg)
@@ -126,7 +135,7 @@ func TestCallersAreAsked(t *testing.T) {
 // TestCallerIDs pins that without sessions, too, the id from initialize is of use to its caller alone.
 func TestCallerIDs(t *testing.T) {
 	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
-		url, keys, _ := askingWorld(t, path)
+		url, keys, _, _ := askingWorld(t, path)
 		hello := post(t.Context(), t, url, helloLine, map[string]string{"X-Api-Key": keys["alice"]})
 		closed(t, hello)
 		id := hello.Header.Get("Mcp-Session-Id")

@@ -40,3 +40,17 @@ func CredentialsFrom(ctx context.Context) Credentials {
 	c, _ := ctx.Value(credentialsKey{}).(Credentials)
 	return c
 }
+
+type refusalKey struct{}
+
+// WithRefusal returns ctx with the error of an authenticator, for a call whose door has found its credentials bad: the chain refuses it with that error, so
+// that it is observed and recorded as any other.
+func WithRefusal(ctx context.Context, err error) context.Context {
+	return context.WithValue(ctx, refusalKey{}, err)
+}
+
+// RefusalFrom returns the error that WithRefusal has put there, or nil.
+func RefusalFrom(ctx context.Context) error {
+	err, _ := ctx.Value(refusalKey{}).(error)
+	return err
+}
