@@ -1,8 +1,10 @@
 package interceptors
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -177,14 +179,15 @@ func shownArguments(stream grpc.ServerStream, m *catalog.Method) (text string, c
 	}
 	msg = proto.Clone(msg)
 	redact(msg.ProtoReflect(), m.Sensitive(toolschema.Input))
-	b, err := (protojson.MarshalOptions{AllowPartial: true}).Marshal(msg)
-	if err != nil {
+	spaced, err := (protojson.MarshalOptions{AllowPartial: true}).Marshal(msg)
+	var b bytes.Buffer // protojson's spacing is random
+	if err != nil || json.Compact(&b, spaced) != nil {
 		return "", true
 	}
-	if len(b) > maxApprovalArguments {
-		return strings.ToValidUTF8(string(b[:maxApprovalArguments]), ""), true
+	if b.Len() > maxApprovalArguments {
+		return strings.ToValidUTF8(string(b.Bytes()[:maxApprovalArguments]), ""), true
 	}
-	return string(b), false
+	return b.String(), false
 }
 
 // approved says whether another principal has agreed.
