@@ -42,6 +42,10 @@ fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each (default 10s)
 conformance: ## Run the official protobuf conformance suite against the transcoder
 	@tools/conformance.sh
 
+.PHONY: mcp-conformance
+mcp-conformance: ## Run the official MCP conformance suite and write docs/conformance.md
+	go -C tests test ./conformance -count=1 -update
+
 .PHONY: lint
 lint: ## Lint Go and protobuf, and check the contract against the last release
 	@for m in $(MODULES); do (cd $$m && $(subst tools/go.mod,$(CURDIR)/tools/go.mod,$(LINT)) run --config $(CURDIR)/.golangci.yml ./...); done

@@ -30,23 +30,28 @@ type client struct {
 }
 
 // clientOf returns what is known of the client of a call that the SDK serves.
-func clientOf(ctx context.Context, r *mcp.CallToolRequest) client {
+func (a *Adapter) clientOf(ctx context.Context, r *mcp.CallToolRequest) client {
 	if isModern(r.Params.Meta) {
-		c := client{modern: true, can: abilitiesOf(r.Params.Meta[mcp.MetaKeyClientCapabilities]), state: r.Params.RequestState}
-		if r.Params.InputResponses != nil {
-			c.responses = map[string]json.RawMessage{}
-		}
-		for name, response := range r.Params.InputResponses {
-			if raw, err := json.Marshal(response); err == nil { // it came from JSON
-				c.responses[name] = raw
-			}
-		}
-		return c
+		return modernClient(r.Params.Meta, r.Params.InputResponses, r.Params.RequestState)
 	}
-	if _, stateless := ctx.Value(requestKey{}).(context.Context); stateless {
+	if _, stateless := ctx.Value(requestKey{}).(context.Context); stateless || !a.streams(ctx, r.Extra) {
 		return client{}
 	}
 	return sessionClient(r.Session)
+}
+
+// modernClient returns what is known of a client of 2026-07-28 from its request.
+func modernClient(meta mcp.Meta, responses mcp.InputResponseMap, state string) client {
+	c := client{modern: true, can: abilitiesOf(meta[mcp.MetaKeyClientCapabilities]), state: state}
+	if responses != nil {
+		c.responses = map[string]json.RawMessage{}
+	}
+	for name, response := range responses {
+		if raw, err := json.Marshal(response); err == nil { // it came from JSON
+			c.responses[name] = raw
+		}
+	}
+	return c
 }
 
 // sessionClient returns what is known of a client that has a session.

@@ -144,6 +144,9 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form, ok := answerForm(r.Header, msg.method)
+	if e.stateful != nil && asks[msg.method] && r.Header.Get(versionHeader) < version20260728 && accepts(r.Header, "text/event-stream", "text/*") {
+		form = asEvents // a client with a session may be asked
+	}
 	if !ok {
 		refuse(w, http.StatusNotAcceptable, msg.id, rpcError(jsonrpc.CodeInvalidRequest, "nothing that Accept names fits: send Accept: application/json, text/event-stream"))
 		return

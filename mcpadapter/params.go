@@ -61,8 +61,10 @@ func checkParams(e envelope) *jsonrpc.Error {
 			return rpcError(jsonrpc.CodeInvalidParams, "params.%s is %s: want %s", name, kindOf(value), kinds[name])
 		}
 	}
-	if responses, ok := params["inputResponses"]; ok && e.method == "tools/call" {
-		return checkResponses(responses)
+	if responses, ok := params["inputResponses"]; ok && (e.method == "tools/call" || e.method == "prompts/get") {
+		if err := checkResponses(responses); err != nil {
+			return err
+		}
 	}
 	if into, ok := paramsOf[e.method]; ok && e.isRequest() {
 		return misfit(e.method, json.Unmarshal(e.params, into()))

@@ -28,7 +28,7 @@ func (a *Adapter) askArguments(ctx context.Context, r *mcp.GetPromptRequest, p *
 	c, modern := client{}, isModern(r.Params.Meta)
 	if modern {
 		c.can = abilitiesOf(r.Params.Meta[mcp.MetaKeyClientCapabilities])
-	} else if _, ok := ctx.Value(lineKey{}).(*lineConn); ok { // over HTTP the answer may be JSON, which has no room for a question
+	} else if _, stateless := ctx.Value(requestKey{}).(context.Context); !stateless && a.streams(ctx, r.Extra) {
 		c = sessionClient(r.Session)
 	}
 	if c.can&canForm == 0 {

@@ -166,7 +166,7 @@ func TestPromptAsks(t *testing.T) {
 		}
 		action = "accept"
 		res, err := get()
-		if d.version != "2026-07-28" && !d.stdio {
+		if d.version != "2026-07-28" && !d.stdio && !d.session {
 			if codeOf(err) != jsonrpc.CodeInvalidParams {
 				t.Errorf("without a way to ask: %v", err)
 			}

@@ -228,8 +228,10 @@ func appendInput(dst []byte, put map[string]inputRequest, state string) []byte {
 		}
 		dst = append(dst, "},"...)
 	}
-	dst = appendString(append(dst, `"requestState":`...), state)
-	return append(dst, `,"resultType":"input_required"`...)
+	if state != "" {
+		dst = append(appendString(append(dst, `"requestState":`...), state), ',')
+	}
+	return append(dst, `"resultType":"input_required"`...)
 }
 
 // badQuestion is what a caller is told if the backend's question makes no sense.

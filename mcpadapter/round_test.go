@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -260,5 +261,20 @@ func TestConfirm(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestInputWithoutStream calls in a session for an answer in JSON, which has no room for a question: the call must not wait for one.
+func TestInputWithoutStream(t *testing.T) {
+	w := newWorld(t, func(c *mcpadapter.Config) { c.Sessions = true })
+	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-11-25"}}
+	hello := message("0", "initialize", `"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"t","version":"1"}`, "-", "")
+	session := sessionID.FindString(exchanged(t.Context(), w.adapter, h, hello))
+	h.Set("Mcp-Session-Id", session)
+	h.Set("Accept", "application/json")
+	exchanged(t.Context(), w.adapter, h, []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	got := exchanged(t.Context(), w.adapter, h, message("1", "tools/call", `"name":"orders_cancel","arguments":{"id":7}`, "-", ""))
+	if !strings.Contains(got, "INPUT_REQUIRED") || !strings.Contains(got, `"isError":true`) {
+		t.Errorf("answer is %s, want a tool error", got)
 	}
 }

@@ -121,12 +121,16 @@ func (s *shared) Close() error {
 // Addr is the address of the port.
 func (s *shared) Addr() net.Addr { return s.listener.Addr() }
 
-type guestServer struct{ conformancev1.UnimplementedGuestServer }
+type guestServer struct {
+	conformancev1.UnimplementedGuestServer
+}
 
 // Greet greets.
 func (guestServer) Greet(context.Context, *request) (*result, error) { return text("Hello."), nil }
 
-type visitorServer struct{ conformancev1.UnimplementedVisitorServer }
+type visitorServer struct {
+	conformancev1.UnimplementedVisitorServer
+}
 
 // Greet greets.
 func (visitorServer) Greet(context.Context, *request) (*result, error) { return text("Hello."), nil }

@@ -175,6 +175,11 @@ func (*Server) StaticText(context.Context, *request) (*httpbody.HttpBody, error)
 	return body("text/plain", "This is the content of the static text resource.")
 }
 
+// ExampleResource is a text to put into prompts.
+func (*Server) ExampleResource(context.Context, *request) (*httpbody.HttpBody, error) {
+	return body("text/plain", "Embedded resource content for testing.")
+}
+
 // StaticBinary is an image that never changes.
 func (*Server) StaticBinary(context.Context, *request) (*httpbody.HttpBody, error) {
 	return body("image/png", string(png))

@@ -257,7 +257,7 @@ const file_conformance_v1_conformance_proto_rawDesc = "" +
 	"\x13TemplateDataRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1c\n" +
 	"\x06Change\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text2\x9f \n" +
+	"\x04text\x18\x01 \x01(\tR\x04text2\x9a!\n" +
 	"\vConformance\x12W\n" +
 	"\n" +
 	"SimpleText\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\"\x18҅\x19\x14\n" +
@@ -315,6 +315,9 @@ const file_conformance_v1_conformance_proto_rawDesc = "" +
 	"\n" +
 	"StaticText\x12\x17.conformance.v1.Request\x1a\x14.google.api.HttpBody\"6҅\x192 \x01\xa2\x01-\n" +
 	"\x12test://static-text\x12\vstatic_text*\n" +
+	"text/plain\x12\x82\x01\n" +
+	"\x0fExampleResource\x12\x17.conformance.v1.Request\x1a\x14.google.api.HttpBody\"@҅\x19< \x01\xa2\x017\n" +
+	"\x17test://example-resource\x12\x10example_resource*\n" +
 	"text/plain\x12x\n" +
 	"\fStaticBinary\x12\x17.conformance.v1.Request\x1a\x14.google.api.HttpBody\"9҅\x195 \x01\xa2\x010\n" +
 	"\x14test://static-binary\x12\rstatic_binary*\timage/png\x12\x90\x01\n" +
@@ -323,16 +326,16 @@ const file_conformance_v1_conformance_proto_rawDesc = "" +
 	"\x0fWatchedResource\x12\x17.conformance.v1.Request\x1a\x14.google.api.HttpBody\"V҅\x19R \x01\xa2\x01M\n" +
 	"\x17test://watched-resource\x12\x10watched_resource*\n" +
 	"text/plain2\x14WatchWatchedResource\x12Q\n" +
-	"\x14WatchWatchedResource\x12\x17.conformance.v1.Request\x1a\x16.conformance.v1.Change\"\x06҅\x19\x02 \x010\x01\x1a\xe4\x05\xe2\x85\x19\xdf\x05\x1aY\n" +
+	"\x14WatchWatchedResource\x12\x17.conformance.v1.Request\x1a\x16.conformance.v1.Change\"\x06҅\x19\x02 \x010\x01\x1a\xda\x05\xe2\x85\x19\xd5\x05\x1aY\n" +
 	"\x12test_simple_prompt\x1a\x1bA prompt without arguments.*&\x12$This is a simple prompt for testing.\x1a\xb2\x01\n" +
 	"\x1atest_prompt_with_arguments\x1a\x1cA prompt with two arguments.\"\x1e\n" +
 	"\x04arg1\x1a\x14First test argument. \x01\"\x1f\n" +
 	"\x04arg2\x1a\x15Second test argument. \x01*5\x123Prompt with arguments: arg1='{arg1}', arg2='{arg2}'\x1a\xb0\x01\n" +
 	"\"test_prompt_with_embedded_resource\x1a\x1fA prompt with a resource in it.\")\n" +
 	"\vresourceUri\x1a\x18The URI of the resource. \x01*\x0f\x1a\r{resourceUri}*-\x12+Please process the embedded resource above.\x1ar\n" +
-	"\x16test_prompt_with_image\x1a\x1dA prompt with an image in it.*\x16\x1a\x14test://static-binary*!\x12\x1fPlease analyze the image above.\x1a\xa5\x01\n" +
-	"!test_input_required_result_prompt\x1a'A prompt that asks for what is missing.\"5\n" +
-	"\fuser_context\x1a#What context should the prompt use? \x01* \x12\x1eThe context is {user_context}.2\x80\x01\n" +
+	"\x16test_prompt_with_image\x1a\x1dA prompt with an image in it.*\x16\x1a\x14test://static-binary*!\x12\x1fPlease analyze the image above.\x1a\x9b\x01\n" +
+	"!test_input_required_result_prompt\x1a'A prompt that asks for what is missing.\"0\n" +
+	"\acontext\x1a#What context should the prompt use? \x01*\x1b\x12\x19The context is {context}.2\x80\x01\n" +
 	"\x05Guest\x128\n" +
 	"\x05Greet\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\x1a=\xe2\x85\x199\x1a7\n" +
 	"\fguest_prompt\x1a\x1dA prompt that comes and goes.*\b\x12\x06Hello.2\x8a\x01\n" +
@@ -391,47 +394,49 @@ var file_conformance_v1_conformance_proto_depIdxs = []int32{
 	0,  // 24: conformance.v1.Conformance.InputTamperedState:input_type -> conformance.v1.Request
 	0,  // 25: conformance.v1.Conformance.InputCapabilities:input_type -> conformance.v1.Request
 	0,  // 26: conformance.v1.Conformance.StaticText:input_type -> conformance.v1.Request
-	0,  // 27: conformance.v1.Conformance.StaticBinary:input_type -> conformance.v1.Request
-	3,  // 28: conformance.v1.Conformance.TemplateData:input_type -> conformance.v1.TemplateDataRequest
-	0,  // 29: conformance.v1.Conformance.WatchedResource:input_type -> conformance.v1.Request
-	0,  // 30: conformance.v1.Conformance.WatchWatchedResource:input_type -> conformance.v1.Request
-	0,  // 31: conformance.v1.Guest.Greet:input_type -> conformance.v1.Request
-	0,  // 32: conformance.v1.Visitor.Greet:input_type -> conformance.v1.Request
-	5,  // 33: conformance.v1.Conformance.SimpleText:output_type -> toolway.v1.ToolResult
-	6,  // 34: conformance.v1.Conformance.ImageContent:output_type -> google.api.HttpBody
-	6,  // 35: conformance.v1.Conformance.AudioContent:output_type -> google.api.HttpBody
-	5,  // 36: conformance.v1.Conformance.EmbeddedResource:output_type -> toolway.v1.ToolResult
-	5,  // 37: conformance.v1.Conformance.MultipleContentTypes:output_type -> toolway.v1.ToolResult
-	5,  // 38: conformance.v1.Conformance.ErrorHandling:output_type -> toolway.v1.ToolResult
-	7,  // 39: conformance.v1.Conformance.ToolWithProgress:output_type -> toolway.v1.ToolEvent
-	7,  // 40: conformance.v1.Conformance.ToolWithLogging:output_type -> toolway.v1.ToolEvent
-	7,  // 41: conformance.v1.Conformance.LoggingTool:output_type -> toolway.v1.ToolEvent
-	7,  // 42: conformance.v1.Conformance.Reconnection:output_type -> toolway.v1.ToolEvent
-	7,  // 43: conformance.v1.Conformance.StreamingElicitation:output_type -> toolway.v1.ToolEvent
-	5,  // 44: conformance.v1.Conformance.TriggerToolChange:output_type -> toolway.v1.ToolResult
-	5,  // 45: conformance.v1.Conformance.TriggerPromptChange:output_type -> toolway.v1.ToolResult
-	5,  // 46: conformance.v1.Conformance.MissingCapability:output_type -> toolway.v1.ToolResult
-	5,  // 47: conformance.v1.Conformance.Sampling:output_type -> toolway.v1.ToolResult
-	5,  // 48: conformance.v1.Conformance.Elicitation:output_type -> toolway.v1.ToolResult
-	5,  // 49: conformance.v1.Conformance.ElicitationDefaults:output_type -> toolway.v1.ToolResult
-	5,  // 50: conformance.v1.Conformance.ElicitationEnums:output_type -> toolway.v1.ToolResult
-	5,  // 51: conformance.v1.Conformance.InputElicitation:output_type -> toolway.v1.ToolResult
-	5,  // 52: conformance.v1.Conformance.InputSampling:output_type -> toolway.v1.ToolResult
-	5,  // 53: conformance.v1.Conformance.InputListRoots:output_type -> toolway.v1.ToolResult
-	5,  // 54: conformance.v1.Conformance.InputRequestState:output_type -> toolway.v1.ToolResult
-	5,  // 55: conformance.v1.Conformance.InputMultipleInputs:output_type -> toolway.v1.ToolResult
-	5,  // 56: conformance.v1.Conformance.InputMultiRound:output_type -> toolway.v1.ToolResult
-	5,  // 57: conformance.v1.Conformance.InputTamperedState:output_type -> toolway.v1.ToolResult
-	5,  // 58: conformance.v1.Conformance.InputCapabilities:output_type -> toolway.v1.ToolResult
-	6,  // 59: conformance.v1.Conformance.StaticText:output_type -> google.api.HttpBody
-	6,  // 60: conformance.v1.Conformance.StaticBinary:output_type -> google.api.HttpBody
-	6,  // 61: conformance.v1.Conformance.TemplateData:output_type -> google.api.HttpBody
-	6,  // 62: conformance.v1.Conformance.WatchedResource:output_type -> google.api.HttpBody
-	4,  // 63: conformance.v1.Conformance.WatchWatchedResource:output_type -> conformance.v1.Change
-	5,  // 64: conformance.v1.Guest.Greet:output_type -> toolway.v1.ToolResult
-	5,  // 65: conformance.v1.Visitor.Greet:output_type -> toolway.v1.ToolResult
-	33, // [33:66] is the sub-list for method output_type
-	0,  // [0:33] is the sub-list for method input_type
+	0,  // 27: conformance.v1.Conformance.ExampleResource:input_type -> conformance.v1.Request
+	0,  // 28: conformance.v1.Conformance.StaticBinary:input_type -> conformance.v1.Request
+	3,  // 29: conformance.v1.Conformance.TemplateData:input_type -> conformance.v1.TemplateDataRequest
+	0,  // 30: conformance.v1.Conformance.WatchedResource:input_type -> conformance.v1.Request
+	0,  // 31: conformance.v1.Conformance.WatchWatchedResource:input_type -> conformance.v1.Request
+	0,  // 32: conformance.v1.Guest.Greet:input_type -> conformance.v1.Request
+	0,  // 33: conformance.v1.Visitor.Greet:input_type -> conformance.v1.Request
+	5,  // 34: conformance.v1.Conformance.SimpleText:output_type -> toolway.v1.ToolResult
+	6,  // 35: conformance.v1.Conformance.ImageContent:output_type -> google.api.HttpBody
+	6,  // 36: conformance.v1.Conformance.AudioContent:output_type -> google.api.HttpBody
+	5,  // 37: conformance.v1.Conformance.EmbeddedResource:output_type -> toolway.v1.ToolResult
+	5,  // 38: conformance.v1.Conformance.MultipleContentTypes:output_type -> toolway.v1.ToolResult
+	5,  // 39: conformance.v1.Conformance.ErrorHandling:output_type -> toolway.v1.ToolResult
+	7,  // 40: conformance.v1.Conformance.ToolWithProgress:output_type -> toolway.v1.ToolEvent
+	7,  // 41: conformance.v1.Conformance.ToolWithLogging:output_type -> toolway.v1.ToolEvent
+	7,  // 42: conformance.v1.Conformance.LoggingTool:output_type -> toolway.v1.ToolEvent
+	7,  // 43: conformance.v1.Conformance.Reconnection:output_type -> toolway.v1.ToolEvent
+	7,  // 44: conformance.v1.Conformance.StreamingElicitation:output_type -> toolway.v1.ToolEvent
+	5,  // 45: conformance.v1.Conformance.TriggerToolChange:output_type -> toolway.v1.ToolResult
+	5,  // 46: conformance.v1.Conformance.TriggerPromptChange:output_type -> toolway.v1.ToolResult
+	5,  // 47: conformance.v1.Conformance.MissingCapability:output_type -> toolway.v1.ToolResult
+	5,  // 48: conformance.v1.Conformance.Sampling:output_type -> toolway.v1.ToolResult
+	5,  // 49: conformance.v1.Conformance.Elicitation:output_type -> toolway.v1.ToolResult
+	5,  // 50: conformance.v1.Conformance.ElicitationDefaults:output_type -> toolway.v1.ToolResult
+	5,  // 51: conformance.v1.Conformance.ElicitationEnums:output_type -> toolway.v1.ToolResult
+	5,  // 52: conformance.v1.Conformance.InputElicitation:output_type -> toolway.v1.ToolResult
+	5,  // 53: conformance.v1.Conformance.InputSampling:output_type -> toolway.v1.ToolResult
+	5,  // 54: conformance.v1.Conformance.InputListRoots:output_type -> toolway.v1.ToolResult
+	5,  // 55: conformance.v1.Conformance.InputRequestState:output_type -> toolway.v1.ToolResult
+	5,  // 56: conformance.v1.Conformance.InputMultipleInputs:output_type -> toolway.v1.ToolResult
+	5,  // 57: conformance.v1.Conformance.InputMultiRound:output_type -> toolway.v1.ToolResult
+	5,  // 58: conformance.v1.Conformance.InputTamperedState:output_type -> toolway.v1.ToolResult
+	5,  // 59: conformance.v1.Conformance.InputCapabilities:output_type -> toolway.v1.ToolResult
+	6,  // 60: conformance.v1.Conformance.StaticText:output_type -> google.api.HttpBody
+	6,  // 61: conformance.v1.Conformance.ExampleResource:output_type -> google.api.HttpBody
+	6,  // 62: conformance.v1.Conformance.StaticBinary:output_type -> google.api.HttpBody
+	6,  // 63: conformance.v1.Conformance.TemplateData:output_type -> google.api.HttpBody
+	6,  // 64: conformance.v1.Conformance.WatchedResource:output_type -> google.api.HttpBody
+	4,  // 65: conformance.v1.Conformance.WatchWatchedResource:output_type -> conformance.v1.Change
+	5,  // 66: conformance.v1.Guest.Greet:output_type -> toolway.v1.ToolResult
+	5,  // 67: conformance.v1.Visitor.Greet:output_type -> toolway.v1.ToolResult
+	34, // [34:68] is the sub-list for method output_type
+	0,  // [0:34] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

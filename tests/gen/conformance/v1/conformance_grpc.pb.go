@@ -48,6 +48,7 @@ const (
 	Conformance_InputTamperedState_FullMethodName   = "/conformance.v1.Conformance/InputTamperedState"
 	Conformance_InputCapabilities_FullMethodName    = "/conformance.v1.Conformance/InputCapabilities"
 	Conformance_StaticText_FullMethodName           = "/conformance.v1.Conformance/StaticText"
+	Conformance_ExampleResource_FullMethodName      = "/conformance.v1.Conformance/ExampleResource"
 	Conformance_StaticBinary_FullMethodName         = "/conformance.v1.Conformance/StaticBinary"
 	Conformance_TemplateData_FullMethodName         = "/conformance.v1.Conformance/TemplateData"
 	Conformance_WatchedResource_FullMethodName      = "/conformance.v1.Conformance/WatchedResource"
@@ -114,6 +115,8 @@ type ConformanceClient interface {
 	InputCapabilities(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error)
 	// A text that never changes.
 	StaticText(ctx context.Context, in *Request, opts ...grpc.CallOption) (*httpbody.HttpBody, error)
+	// A text to put into prompts.
+	ExampleResource(ctx context.Context, in *Request, opts ...grpc.CallOption) (*httpbody.HttpBody, error)
 	// An image that never changes.
 	StaticBinary(ctx context.Context, in *Request, opts ...grpc.CallOption) (*httpbody.HttpBody, error)
 	// What is known of an id.
@@ -447,6 +450,16 @@ func (c *conformanceClient) StaticText(ctx context.Context, in *Request, opts ..
 	return out, nil
 }
 
+func (c *conformanceClient) ExampleResource(ctx context.Context, in *Request, opts ...grpc.CallOption) (*httpbody.HttpBody, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(httpbody.HttpBody)
+	err := c.cc.Invoke(ctx, Conformance_ExampleResource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *conformanceClient) StaticBinary(ctx context.Context, in *Request, opts ...grpc.CallOption) (*httpbody.HttpBody, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(httpbody.HttpBody)
@@ -556,6 +569,8 @@ type ConformanceServer interface {
 	InputCapabilities(context.Context, *Request) (*v1.ToolResult, error)
 	// A text that never changes.
 	StaticText(context.Context, *Request) (*httpbody.HttpBody, error)
+	// A text to put into prompts.
+	ExampleResource(context.Context, *Request) (*httpbody.HttpBody, error)
 	// An image that never changes.
 	StaticBinary(context.Context, *Request) (*httpbody.HttpBody, error)
 	// What is known of an id.
@@ -654,6 +669,9 @@ func (UnimplementedConformanceServer) InputCapabilities(context.Context, *Reques
 }
 func (UnimplementedConformanceServer) StaticText(context.Context, *Request) (*httpbody.HttpBody, error) {
 	return nil, status.Error(codes.Unimplemented, "method StaticText not implemented")
+}
+func (UnimplementedConformanceServer) ExampleResource(context.Context, *Request) (*httpbody.HttpBody, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExampleResource not implemented")
 }
 func (UnimplementedConformanceServer) StaticBinary(context.Context, *Request) (*httpbody.HttpBody, error) {
 	return nil, status.Error(codes.Unimplemented, "method StaticBinary not implemented")
@@ -1139,6 +1157,24 @@ func _Conformance_StaticText_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Conformance_ExampleResource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConformanceServer).ExampleResource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Conformance_ExampleResource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConformanceServer).ExampleResource(ctx, req.(*Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Conformance_StaticBinary_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Request)
 	if err := dec(in); err != nil {
@@ -1298,6 +1334,10 @@ var Conformance_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StaticText",
 			Handler:    _Conformance_StaticText_Handler,
+		},
+		{
+			MethodName: "ExampleResource",
+			Handler:    _Conformance_ExampleResource_Handler,
 		},
 		{
 			MethodName: "StaticBinary",
