@@ -110,24 +110,24 @@ func (g *Gateway) shows(ctx context.Context) func(*catalog.Method) bool {
 
 // documentFor returns the document of the methods that are shown, made once for all who may know of the same.
 func (t *table) documentFor(shown func(*catalog.Method) bool) *document {
-	var print strings.Builder
+	var key strings.Builder
 	if shown != nil {
 		for _, r := range t.routes {
 			if !shown(r.method) {
-				fmt.Fprintln(&print, r.method.FullMethod)
+				fmt.Fprintln(&key, r.method.FullMethod)
 			}
 		}
 	}
 	d := &t.openapi
-	if print.Len() > 0 {
+	if key.Len() > 0 {
 		t.some.mu.Lock()
 		defer t.some.mu.Unlock()
-		if d = t.some.all[print.String()]; d == nil {
+		if d = t.some.all[key.String()]; d == nil {
 			if t.some.all == nil || len(t.some.all) >= maxDocuments {
 				t.some.all = map[string]*document{}
 			}
 			d = new(document)
-			t.some.all[print.String()] = d
+			t.some.all[key.String()] = d
 		}
 	} else {
 		shown = nil

@@ -29,8 +29,8 @@ type fileSet struct {
 // hidden holds what a caller may not know of: full names of methods, and of services with no other methods.
 type hidden map[protoreflect.FullName]bool
 
-// hiddenFrom returns what shown says no to; nil if that is nothing. print identifies it.
-func hiddenFrom(snap *catalog.Snapshot, shown func(*catalog.Method) bool) (h hidden, print string) {
+// hiddenFrom returns what shown says no to; nil if that is nothing. key identifies it.
+func hiddenFrom(snap *catalog.Snapshot, shown func(*catalog.Method) bool) (h hidden, key string) {
 	var all strings.Builder
 	for _, s := range snap.Services() {
 		if !s.Exposed(catalog.DoorGRPC) {

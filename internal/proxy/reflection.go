@@ -53,14 +53,14 @@ func RegisterReflection(r grpc.ServiceRegistrar, c Snapshots, visibility call.Vi
 func (s *reflection) files(ctx context.Context) (*fileSet, error) {
 	snap := s.catalog.Snapshot()
 	var h hidden
-	var print string
+	var key string
 	if c := call.FromContext(ctx); s.visibility != nil && c != nil {
-		h, print = hiddenFrom(snap, func(m *catalog.Method) bool { return s.visibility.Visible(c.Principal, call.GRPC, m) })
+		h, key = hiddenFrom(snap, func(m *catalog.Method) bool { return s.visibility.Visible(c.Principal, call.GRPC, m) })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h != nil {
-		return s.view(snap, h, print)
+		return s.view(snap, h, key)
 	}
 	if s.last != nil && s.last.snap == snap {
 		return s.last, nil
@@ -74,18 +74,18 @@ func (s *reflection) files(ctx context.Context) (*fileSet, error) {
 }
 
 // view returns the files without what is hidden. The lock is held.
-func (s *reflection) view(snap *catalog.Snapshot, h hidden, print string) (*fileSet, error) {
-	if s.seen != snap || len(s.some) >= maxViews && s.some[print] == nil {
+func (s *reflection) view(snap *catalog.Snapshot, h hidden, key string) (*fileSet, error) {
+	if s.seen != snap || len(s.some) >= maxViews && s.some[key] == nil {
 		s.seen, s.some = snap, map[string]*fileSet{}
 	}
-	if fs := s.some[print]; fs != nil {
+	if fs := s.some[key]; fs != nil {
 		return fs, nil
 	}
 	fs, err := newFileSet(snap, h)
 	if err != nil {
 		return nil, err
 	}
-	s.some[print] = fs
+	s.some[key] = fs
 	return fs, nil
 }
 
