@@ -74,6 +74,9 @@ type reads struct {
 func (r *reads) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := stream.Context()
 	c := call.FromContext(ctx)
+	if c.Refusal() != nil { // the door's, and this call's alone
+		return handler(srv, stream)
+	}
 	request, err := call.Request(stream)
 	if err != nil {
 		return err

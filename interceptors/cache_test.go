@@ -318,6 +318,21 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
+// TestCacheLeavesRefusalsAlone has a call that its door refuses beside equal ones that it takes.
+func TestCacheLeavesRefusalsAlone(t *testing.T) {
+	r := newReading(t, interceptors.CacheOptions{})
+	refused := func(c *call.Call) { c.Refuse(status.Error(codes.InvalidArgument, "not like this")) }
+	if got, _, _ := r.get(t.Context(), "Get", `{}`); got != "answer 1" {
+		t.Fatalf("%q", got)
+	}
+	if got, _, _ := r.get(t.Context(), "Get", `{}`, refused); got != "InvalidArgument" {
+		t.Errorf("refused by the door: %q, want the refusal, not a kept answer", got)
+	}
+	if got, _, _ := r.get(t.Context(), "Get", `{}`); got != "answer 1" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
 func TestCacheAfterAPanic(t *testing.T) {
 	r := newReading(t, interceptors.CacheOptions{})
 	r.answer = func(_ context.Context, n int) (string, error) {
