@@ -41,6 +41,7 @@ var layers = map[string]int{
 	"internal/proxy":           6,
 	"mcpadapter":               6,
 	"gateway":                  6,
+	"internal/durable":         6,
 	"internal/meshapi":         6,
 	"internal/mesh":            7,
 	"cmd/toolway":              8,

@@ -143,6 +143,43 @@ func (l *Log) Read(ctx context.Context, filter string, after uint64, each func(E
 	return max(after, last), nil
 }
 
+// Back gives events of all subjects before a sequence, newest first, to each: at most budget of them. 0 means from the newest on. It returns
+// the sequence to go on before, 0 if there are no older ones, or each's error.
+func (l *Log) Back(ctx context.Context, before uint64, budget int, each func(Event) error) (next uint64, err error) {
+	first, last, err := l.Bounds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	at := last
+	if before > 0 {
+		at = min(last, before-1)
+	}
+	for ; at >= first && at > 0; at-- {
+		if budget == 0 {
+			return at + 1, nil
+		}
+		budget--
+		m, err := l.get(ctx, at)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if err := each(Event{Sequence: m.Sequence, Subject: strings.TrimPrefix(m.Subject, l.prefix), Data: m.Data, Time: m.Time}); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+func (l *Log) get(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
+	defer cancel()
+	m, err := l.stream.GetMsg(ctx, sequence)
+	return m, classify(err)
+}
+
 // scan gives the messages of a subject between two sequences to each, in order. It asks the leader for one after the other: a consumer may be
 // placed on a replica that lags, and does not tell. One request takes some 50 µs embedded, and a network round trip in a cluster.
 func scan(ctx context.Context, s *Store, st jetstream.Stream, subject string, from, to uint64, each func(*jetstream.RawStreamMsg) error) error {

@@ -1,0 +1,304 @@
+package durable_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
+	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/durable"
+	"github.com/toolway/toolway/internal/object"
+	"github.com/toolway/toolway/internal/store"
+)
+
+func open(t *testing.T, dir string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Timeout: 30 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func hash(s string) interceptors.Hash { return sha256.Sum256([]byte(s)) }
+
+func TestKeys(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	ctx := t.Context()
+	keys, err := durable.OpenKeys(ctx, s, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := hash("key")
+	claim := interceptors.KeyRecord{
+		Caller: hash("caller"), Request: hash("request"), State: interceptors.KeyRunning, Owner: "call-1",
+		Lease: time.Now().Add(time.Minute), Expires: time.Now().Add(time.Hour),
+	}
+	first, mine, err := keys.Begin(ctx, id, claim)
+	if err != nil || !mine || first.Revision == 0 {
+		t.Fatalf("Begin: %+v, %v, %v, want it mine", first, mine, err)
+	}
+	other := claim
+	other.Owner = "call-2"
+	if have, mine, err := keys.Begin(ctx, id, other); err != nil || mine || have.Owner != "call-1" || have.Request != claim.Request || have.Revision != first.Revision {
+		t.Errorf("a second Begin: %+v, %v, %v, want the first's", have, mine, err)
+	}
+	if err := keys.Finish(ctx, id, other); !errors.Is(err, interceptors.ErrKeyLost) {
+		t.Errorf("Finish by another: %v, want ErrKeyLost", err)
+	}
+	done := claim
+	done.State, done.Replies = interceptors.KeyDone, [][]byte{{}, []byte("reply\x00\xff")}
+	done.Header, done.Trailer = metadata.MD{"x-bin": {"\x00\xff"}}, metadata.MD{"y": {"1", "2"}}
+	if err := keys.Finish(ctx, id, done); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+
+	s = open(t, dir) // after a restart
+	if keys, err = durable.OpenKeys(ctx, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	have, mine, err := keys.Begin(ctx, id, other)
+	if err != nil || mine || have.State != interceptors.KeyDone || len(have.Replies) != 2 || len(have.Replies[0]) != 0 || string(have.Replies[1]) != "reply\x00\xff" ||
+		have.Header["x-bin"][0] != "\x00\xff" || len(have.Trailer["y"]) != 2 {
+		t.Errorf("after a restart: %+v, %v, %v, want the answer", have, mine, err)
+	}
+	// Taking over a record by its revision, and giving it up.
+	other.Revision = have.Revision
+	if _, mine, err := keys.Begin(ctx, id, other); err != nil || !mine {
+		t.Errorf("Begin over a revision: %v, %v, want it mine", mine, err)
+	}
+	other.State = 0
+	if err := keys.Finish(ctx, id, other); err != nil {
+		t.Error(err)
+	}
+	if _, mine, err := keys.Begin(ctx, id, claim); err != nil || !mine {
+		t.Errorf("Begin after the key was given up: %v, %v, want it mine", mine, err)
+	}
+}
+
+// TestKeyTooLarge keeps a record whose answer is too large, without the answer.
+func TestKeyTooLarge(t *testing.T) {
+	ctx := t.Context()
+	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := interceptors.KeyRecord{State: interceptors.KeyRunning, Owner: "c", Lease: time.Now().Add(time.Minute), Expires: time.Now().Add(time.Hour)}
+	if _, _, err := keys.Begin(ctx, hash("k"), r); err != nil {
+		t.Fatal(err)
+	}
+	r.State, r.Replies = interceptors.KeyDone, [][]byte{make([]byte, 5<<20)}
+	if err := keys.Finish(ctx, hash("k"), r); err != nil {
+		t.Fatal(err)
+	}
+	if have, _, err := keys.Begin(ctx, hash("k"), interceptors.KeyRecord{State: interceptors.KeyRunning, Owner: "d", Expires: time.Now().Add(time.Hour)}); err != nil || !have.Cut || have.State != interceptors.KeyDone {
+		t.Errorf("record %+v, %v, want it done and cut", have, err)
+	}
+}
+
+// TestOneOwner has many calls of two instances want one key at once.
+func TestOneOwner(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, t.TempDir())
+	var instances [2]*durable.Keys
+	for i := range instances {
+		var err error
+		if instances[i], err = durable.OpenKeys(ctx, s, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var owners atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			_, mine, err := instances[i%2].Begin(ctx, hash("k"), interceptors.KeyRecord{State: interceptors.KeyRunning, Owner: fmt.Sprint(i), Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Error(err)
+			}
+			if mine {
+				owners.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if owners.Load() != 1 {
+		t.Errorf("%d calls own the key, want one", owners.Load())
+	}
+}
+
+func TestApprovals(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, t.TempDir())
+	here, err := durable.OpenApprovals(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	there, err := durable.OpenApprovals(ctx, s) // another instance
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	wanted := interceptors.ApprovalRecord{ID: "id-1", Binding: hash("b"), Request: hash("r"), State: interceptors.ApprovalPending, Tenant: "t", Principal: "p", Arguments: `{"a":1}`, Created: time.Now(), Expires: time.Now().Add(time.Hour)}
+	held, err := here.Hold(ctx, wanted)
+	if err != nil || held.Revision == 0 {
+		t.Fatal(held, err)
+	}
+	again := wanted
+	again.ID = "id-2"
+	if have, err := there.Hold(ctx, again); err != nil || have.ID != "id-1" || have.Binding != wanted.Binding || have.Request != wanted.Request || have.Arguments != wanted.Arguments {
+		t.Errorf("the same call again: %+v, %v, want the approval that is there", have, err)
+	}
+	list, changed, err := there.List(ctx, 0)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("list %+v, %v", list, err)
+	}
+	held.State = interceptors.ApprovalApproved
+	approved, err := here.Swap(ctx, held)
+	if err != nil || approved.Revision <= held.Revision {
+		t.Fatalf("Swap: %+v, %v", approved, err)
+	}
+	if _, err := there.Swap(ctx, held); !errors.Is(err, interceptors.ErrApprovalChanged) {
+		t.Errorf("Swap of an old revision: %v, want ErrApprovalChanged", err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(time.Minute):
+		t.Fatal("the other instance did not hear of the change")
+	}
+	if list, _, err = there.List(ctx, held.Revision); err != nil || len(list) != 1 || list[0].State != interceptors.ApprovalApproved {
+		t.Errorf("changes since the holding: %+v, %v", list, err)
+	}
+	approved.State = interceptors.ApprovalUsed
+	if _, err := there.Swap(ctx, approved); err != nil {
+		t.Fatal(err)
+	}
+	if have, err := here.Hold(ctx, again); err != nil || have.ID != "id-2" {
+		t.Errorf("the call after its approval was used: %+v, %v, want a new approval", have, err)
+	}
+	if _, found, err := here.Get(ctx, "../odd id\x00"); err != nil || found {
+		t.Errorf("an id that nobody gave: %v, %v, want none", found, err)
+	}
+}
+
+// TestOneApproval has the same call held by many at once: one approval comes of it.
+func TestOneApproval(t *testing.T) {
+	ctx := t.Context()
+	a, err := durable.OpenApprovals(ctx, open(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var mu sync.Mutex
+	ids := map[string]bool{}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			r, err := a.Hold(ctx, interceptors.ApprovalRecord{ID: fmt.Sprint("id-", i), Binding: hash("b"), State: interceptors.ApprovalPending, Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[r.ID] = true
+		})
+	}
+	wg.Wait()
+	if len(ids) != 1 {
+		t.Errorf("approvals %v, want one", ids)
+	}
+}
+
+func TestObjects(t *testing.T) {
+	ctx := t.Context()
+	o, err := durable.OpenObjects(ctx, open(t, t.TempDir()), object.Limits{MaxObjectBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := object.Owner{Tenant: "t", Principal: "p"}
+	info, err := o.Put(ctx, owner, "application/json", []byte(`{"a":1}`))
+	if err != nil || info.Size != 7 || info.Expires.IsZero() {
+		t.Fatal(info, err)
+	}
+	if got, data, err := o.Get(ctx, owner, info.ID); err != nil || string(data) != `{"a":1}` || got.SHA256 != info.SHA256 || got.MediaType != "application/json" {
+		t.Errorf("Get: %+v %s, %v", got, data, err)
+	}
+	for _, who := range []object.Owner{{Tenant: "u", Principal: "p"}, {Tenant: "t", Principal: "q"}, {}} {
+		if _, _, err := o.Get(ctx, who, info.ID); !errors.Is(err, object.ErrNotFound) {
+			t.Errorf("Get by %+v: %v, want ErrNotFound", who, err)
+		}
+	}
+	if _, err := o.Put(ctx, owner, "x", make([]byte, 1<<20+1)); !errors.Is(err, object.ErrTooLarge) {
+		t.Errorf("an object beyond the bound: %v, want ErrTooLarge", err)
+	}
+}
+
+func TestAudit(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		dir := t.TempDir()
+		s := open(t, dir)
+		ctx := context.Background()
+		a, err := durable.OpenAudit(ctx, s, durable.AuditOptions{Required: required, Recent: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 60
+		for i := range n {
+			if err := a.Record(ctx, &toolwayv1.AuditRecord{CallId: fmt.Sprintf("c%02d", i), Principal: fmt.Sprint("p", i%2), StartedAt: timestamppb.Now()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a.Get("c59") == nil {
+			t.Error("a record is not found right after it was made")
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+
+		s = open(t, dir)
+		if a, err = durable.OpenAudit(ctx, s, durable.AuditOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if r := a.Get("c07"); r == nil || !proto.Equal(r, &toolwayv1.AuditRecord{CallId: "c07", Principal: "p1", StartedAt: r.GetStartedAt()}) {
+			t.Errorf("required %v: after a restart the record is %v", required, r)
+		}
+		if a.Get("never") != nil {
+			t.Error("a call that never was has a record")
+		}
+		seen := map[string]bool{}
+		for before := uint64(0); ; {
+			page, more := a.List(before, 7, func(r *toolwayv1.AuditRecord) bool { return r.GetPrincipal() == "p1" })
+			for _, r := range page {
+				if seen[r.GetCallId()] {
+					t.Errorf("%s comes twice", r.GetCallId())
+				}
+				seen[r.GetCallId()] = true
+			}
+			if before = more; more == 0 {
+				break
+			}
+		}
+		if len(seen) != n/2 {
+			t.Errorf("required %v: %d records of p1 in pages, want %d", required, len(seen), n/2)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

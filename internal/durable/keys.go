@@ -1,0 +1,183 @@
+// Package durable keeps the policies' state in the store: records of idempotency keys, approvals, audit and large results. What it keeps
+// outlives the process, and is shared by all instances of a mesh that use one store.
+package durable
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/store"
+)
+
+// Keys is an interceptors.KeyStore. Every change is a compare-and-set, so one call in all instances owns a key.
+type Keys struct{ kv *store.KV }
+
+var _ interceptors.KeyStore = (*Keys)(nil)
+
+// maxRecordBytes bounds one record; the answer of a larger one is not kept.
+const maxRecordBytes = 4 << 20
+
+// OpenKeys opens the records in s. maxBytes bounds all of them: when it is reached new keys are refused, none is forgotten.
+func OpenKeys(ctx context.Context, s *store.Store, maxBytes int64) (*Keys, error) {
+	kv, err := s.KV(ctx, store.KVConfig{Name: "keys", MaxBytes: maxBytes, MaxValueBytes: maxRecordBytes})
+	if err != nil {
+		return nil, err
+	}
+	return &Keys{kv: kv}, nil
+}
+
+// keyRecord is a record as it is stored.
+type keyRecord struct {
+	Caller  []byte      `json:"caller"`
+	Request []byte      `json:"request"`
+	State   int         `json:"state"`
+	Owner   string      `json:"owner"`
+	Lease   time.Time   `json:"lease"`
+	Expires time.Time   `json:"expires"`
+	Status  []byte      `json:"status,omitempty"`
+	Replies [][]byte    `json:"replies,omitempty"`
+	Header  metadata.MD `json:"header,omitempty"`
+	Trailer metadata.MD `json:"trailer,omitempty"`
+	Cut     bool        `json:"cut,omitempty"`
+}
+
+func encodeKey(r *interceptors.KeyRecord) ([]byte, error) {
+	return json.Marshal(keyRecord{
+		Caller: r.Caller[:], Request: r.Request[:], State: int(r.State), Owner: r.Owner, Lease: r.Lease, Expires: r.Expires,
+		Status: r.Status, Replies: r.Replies, Header: binary(r.Header), Trailer: binary(r.Trailer), Cut: r.Cut,
+	})
+}
+
+func decodeKey(e store.Entry) (interceptors.KeyRecord, error) {
+	var k keyRecord
+	if err := json.Unmarshal(e.Value, &k); err != nil {
+		return interceptors.KeyRecord{}, err
+	}
+	r := interceptors.KeyRecord{
+		Revision: e.Revision, State: interceptors.KeyState(k.State), Owner: k.Owner, Lease: k.Lease, Expires: k.Expires,
+		Status: k.Status, Replies: k.Replies, Header: text(k.Header), Trailer: text(k.Trailer), Cut: k.Cut,
+	}
+	copy(r.Caller[:], k.Caller)
+	copy(r.Request[:], k.Request)
+	return r, nil
+}
+
+// binary writes the values of "-bin" keys, which may be any bytes, as JSON can hold them.
+func binary(md metadata.MD) metadata.MD {
+	return mapped(md, func(v string) string { return hex.EncodeToString([]byte(v)) })
+}
+
+// text undoes binary.
+func text(md metadata.MD) metadata.MD {
+	return mapped(md, func(v string) string {
+		raw, _ := hex.DecodeString(v) // binary has written it
+		return string(raw)
+	})
+}
+
+func mapped(md metadata.MD, f func(string) string) metadata.MD {
+	if md == nil {
+		return nil
+	}
+	out := make(metadata.MD, len(md))
+	for k, vs := range md {
+		for _, v := range vs {
+			out[k] = append(out[k], f(v))
+		}
+	}
+	return out
+}
+
+func keyOf(id interceptors.Hash) string { return hex.EncodeToString(id[:]) }
+
+// lives is how long a record is kept from now on: one that runs for as long as its lease, whatever it says.
+func lives(r *interceptors.KeyRecord) time.Duration {
+	until := r.Expires
+	if r.State == interceptors.KeyRunning && r.Lease.After(until) {
+		until = r.Lease
+	}
+	return max(time.Until(until), time.Second)
+}
+
+// Begin is KeyStore's.
+func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.KeyRecord) (interceptors.KeyRecord, bool, error) {
+	raw, err := encodeKey(&r)
+	if err != nil {
+		return interceptors.KeyRecord{}, false, err
+	}
+	for {
+		var revision uint64
+		if r.Revision == 0 {
+			revision, err = k.kv.Create(ctx, keyOf(id), raw, lives(&r))
+		} else {
+			revision, err = k.kv.Update(ctx, keyOf(id), raw, r.Revision, lives(&r))
+		}
+		switch {
+		case err == nil:
+			r.Revision = revision
+			return r, true, nil
+		case errors.Is(err, store.ErrFull):
+			return interceptors.KeyRecord{}, false, interceptors.ErrKeysFull
+		case !errors.Is(err, store.ErrConflict):
+			return interceptors.KeyRecord{}, false, err
+		}
+		e, err := k.kv.Get(ctx, keyOf(id))
+		if errors.Is(err, store.ErrNotFound) { // it has gone between the two
+			r.Revision = 0
+			continue
+		}
+		if err != nil {
+			return interceptors.KeyRecord{}, false, err
+		}
+		have, err := decodeKey(e)
+		return have, false, err
+	}
+}
+
+// Finish is KeyStore's.
+func (k *Keys) Finish(ctx context.Context, id interceptors.Hash, r interceptors.KeyRecord) error {
+	e, err := k.kv.Get(ctx, keyOf(id))
+	if errors.Is(err, store.ErrNotFound) {
+		return interceptors.ErrKeyLost
+	}
+	if err != nil {
+		return err
+	}
+	have, err := decodeKey(e)
+	if err != nil {
+		return err
+	}
+	if have.Owner != r.Owner {
+		return interceptors.ErrKeyLost
+	}
+	if r.State == 0 {
+		return lost(k.kv.Delete(ctx, keyOf(id), e.Revision))
+	}
+	r.Caller = have.Caller
+	raw, err := encodeKey(&r)
+	if err != nil {
+		return err
+	}
+	if _, err = k.kv.Update(ctx, keyOf(id), raw, e.Revision, lives(&r)); !errors.Is(err, store.ErrFull) {
+		return lost(err)
+	}
+	r.Replies, r.Header, r.Trailer, r.Cut = nil, nil, nil, true
+	if raw, err = encodeKey(&r); err != nil {
+		return err
+	}
+	_, err = k.kv.Update(ctx, keyOf(id), raw, e.Revision, lives(&r))
+	return lost(err)
+}
+
+func lost(err error) error {
+	if errors.Is(err, store.ErrConflict) {
+		return interceptors.ErrKeyLost
+	}
+	return err
+}
