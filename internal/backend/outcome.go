@@ -47,12 +47,17 @@ func broken(ctx context.Context, c *call.Call, backend string, err error, header
 	switch {
 	case silent && isUnprocessed(st.Message()):
 		return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(backend, st.Message())}
+	case st.Code() == codes.DeadlineExceeded && passed(ctx): // who has noticed first is chance
+		if len(st.Proto().GetDetails()) == 0 && local(st.Message()) {
+			err = tooLate(c, backend)
+		}
+		return &call.Failure{Outcome: call.Unknown, Err: err}
 	case len(trailer) > 0 || len(st.Proto().GetDetails()) > 0:
 		return &call.Failure{Outcome: call.Answered, Err: err}
 	}
 	switch {
-	case st.Code() == codes.DeadlineExceeded && (ctx.Err() != nil || silent || local(st.Message())):
-		return &call.Failure{Outcome: call.Unknown, Err: unknown(c, backend, codes.DeadlineExceeded, fmt.Sprintf("backend %q did not finish within the deadline, after %v", backend, since(c)))}
+	case st.Code() == codes.DeadlineExceeded && (silent || local(st.Message())):
+		return &call.Failure{Outcome: call.Unknown, Err: tooLate(c, backend)}
 	case st.Code() == codes.Canceled && ctx.Err() != nil:
 		return &call.Failure{Outcome: call.Unknown, Err: err} // the caller, who has gone, or the mesh, which says so itself
 	case st.Code() == codes.Unavailable || st.Code() == codes.Canceled:
@@ -63,6 +68,16 @@ func broken(ctx context.Context, c *call.Call, backend string, err error, header
 		return &call.Failure{Outcome: call.Unknown, Err: unknown(c, backend, st.Code(), fmt.Sprintf("backend %q broke the call off: %s", backend, dial.Cause(st.Message())))}
 	}
 	return &call.Failure{Outcome: call.Answered, Err: err}
+}
+
+// passed says whether the deadline has passed: the clock knows before the context does.
+func passed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(deadline) < 5*time.Millisecond
+}
+
+func tooLate(c *call.Call, backend string) error {
+	return unknown(c, backend, codes.DeadlineExceeded, fmt.Sprintf("backend %q did not finish within the deadline, after %v", backend, since(c)))
 }
 
 const rstStream = "stream terminated by RST_STREAM"
