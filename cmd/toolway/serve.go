@@ -33,7 +33,7 @@ func serveCommand() *cobra.Command {
 	var (
 		f                         sourceFlags
 		grpcAddr, httpAddr, admin string
-		data                      string
+		data, nats                string
 		pprof, anonymous          bool
 	)
 	cmd := &cobra.Command{
@@ -55,7 +55,7 @@ func serveCommand() *cobra.Command {
 				flag string
 				from string
 				to   *string
-			}{{"grpc-addr", grpcAddr, &c.GRPC.Addr}, {"http-addr", httpAddr, &c.HTTP.Addr}, {"admin-addr", admin, &c.Admin.Addr}, {"data", data, &c.Data}} {
+			}{{"grpc-addr", grpcAddr, &c.GRPC.Addr}, {"http-addr", httpAddr, &c.HTTP.Addr}, {"admin-addr", admin, &c.Admin.Addr}, {"data", data, &c.Data}, {"nats", nats, &c.Store.NATS}} {
 				if cmd.Flags().Changed(o.flag) || *o.to == "" {
 					*o.to = o.from
 				}
@@ -79,6 +79,7 @@ func serveCommand() *cobra.Command {
 	fs.StringVar(&admin, "admin-addr", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics, loopback only, or off")
 	fs.BoolVar(&anonymous, "allow-anonymous", false, "serve other machines without asking who calls: everybody may do everything")
 	fs.BoolVar(&pprof, "admin-pprof", false, "serve /debug/pprof/ on the admin address")
-	fs.StringVar(&data, "data", "", "`DIR` of durable state: the last contract of each backend, so that methods are known while a backend is away")
+	fs.StringVar(&data, "data", "", "`DIR` of durable state: idempotency keys, approvals, audit, large results, and the last contract of each backend; one process uses it")
+	fs.StringVar(&nats, "nats", "", "`URL` of a NATS cluster with JetStream for durable state, which several meshes share, instead of the directory")
 	return cmd
 }

@@ -59,7 +59,7 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 			return nil, err
 		}
 	}
-	m, err := mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion()})
+	m, err := mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), NoStore: true})
 	if err != nil {
 		return nil, err
 	}

@@ -41,6 +41,7 @@ type Config struct {
 	Rules Rules `yaml:"rules"`
 	// Audit says where records of calls go.
 	Audit Audit `yaml:"audit"`
+	Store Store `yaml:"store"`
 	// Cache is the cache of replies.
 	Cache Cache `yaml:"cache"`
 	// DataFlow says which backend's data must not go to which.
@@ -54,8 +55,8 @@ type Config struct {
 	Attempts Attempts `yaml:"attempts"`
 	// Limits protect the mesh and its backends from too many calls.
 	Limits Limits `yaml:"limits"`
-	// Data is the directory of durable state: the last contract of each backend, so that a mesh that starts while a backend is away
-	// still knows its methods. Default: none is kept.
+	// Data is the directory of durable state: what Store keeps, unless that names a cluster, and the last contract of each backend, so that a
+	// mesh that starts while a backend is away still knows its methods. One process uses it. Default: state is in memory.
 	Data string `yaml:"data"`
 	// Drain bounds how long calls in flight may go on after SIGTERM. Default 25s.
 	Drain Duration `yaml:"drain"`
@@ -294,7 +295,10 @@ func (c *Config) Normalise() error {
 	if _, err := c.Rules.set(c.Backends); err != nil {
 		return err
 	}
-	if err := c.Audit.normalise(); err != nil {
+	if err := c.Store.normalise(c.Data); err != nil {
+		return err
+	}
+	if err := c.Audit.normalise(c.Data != "" || c.Store.NATS != ""); err != nil {
 		return err
 	}
 	if err := c.normaliseAuth(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/audit"
+	"github.com/toolway/toolway/internal/meshapi"
 )
 
 // Audit says where the records of calls go.
@@ -21,6 +22,9 @@ type Audit struct {
 	Log bool `yaml:"log"`
 	// Keep is how many records are kept in memory for toolway why and toolway audit. Default 1000; 0 keeps none.
 	Keep *int `yaml:"keep"`
+	// MaxAge and MaxBytes bound the records in the store, where there is one. Default 168h and 1 GiB.
+	MaxAge   Duration `yaml:"max_age"`
+	MaxBytes int64    `yaml:"max_bytes"`
 	// Required refuses calls while records cannot be written.
 	Required bool `yaml:"required"`
 	// MaxArgumentBytes bounds the arguments in a record. Default 4096; 0 leaves them out, but for their hash.
@@ -39,7 +43,8 @@ func (a *Audit) isPath() bool {
 	return a.File != "" && a.File != standardOutput && a.File != standardError
 }
 
-func (a *Audit) normalise() error {
+// normalise fills in defaults and refuses contradictions; stored says that there is a store, which keeps records too.
+func (a *Audit) normalise(stored bool) error {
 	kinds := []string{string(audit.FsyncNever), string(audit.FsyncSecond), string(audit.FsyncAlways)}
 	switch {
 	case a.Fsync != "" && !a.isPath():
@@ -49,8 +54,14 @@ func (a *Audit) normalise() error {
 	case a.Fsync != "" && !slices.Contains(kinds, a.Fsync):
 		return fmt.Errorf("audit.fsync %q: want %s%s", a.Fsync, strings.Join(kinds, ", "), meant(a.Fsync, kinds))
 	}
-	if a.Required && a.File == "" {
-		return errors.New("audit.required refuses calls that no file would have, and audit.file names none: name one, or drop required")
+	if a.Required && a.File == "" && !stored {
+		return errors.New("audit.required refuses calls whose record cannot be kept, and there is nothing that keeps them: name audit.file, or give the mesh a store with data or store.nats, or drop required")
+	}
+	if (a.MaxAge != 0 || a.MaxBytes != 0) && !stored {
+		return errors.New("audit.max_age and max_bytes bound the records in the store, and there is none: give one with data or store.nats, or drop them")
+	}
+	if a.MaxAge < 0 || a.MaxBytes < 0 {
+		return errors.New("audit.max_age and max_bytes: a bound cannot be negative; leave it out for the default")
 	}
 	if a.Keep == nil {
 		n := 1000
@@ -67,8 +78,8 @@ func (a *Audit) normalise() error {
 
 // auditing is where records go, of one mesh.
 type auditing struct {
-	ring *audit.Ring // nil: none is kept
-	file *audit.File // nil: there is no file
+	records meshapi.Records // nil: none are kept
+	file    *audit.File     // nil: there is no file
 }
 
 // openAudit opens the sinks, and returns what the chain is to know of them.
@@ -94,9 +105,14 @@ func (m *Mesh) openAudit() (interceptors.AuditOptions, error) {
 		m.audit.file = file
 		sinks = append(sinks, file)
 	}
-	if *a.Keep > 0 {
-		m.audit.ring = audit.NewRing(*a.Keep)
-		sinks = append(sinks, m.audit.ring)
+	switch {
+	case m.state.audit != nil:
+		m.audit.records = m.state.audit
+		sinks = append(sinks, m.state.audit)
+	case *a.Keep > 0:
+		ring := audit.NewRing(*a.Keep)
+		m.audit.records = ring
+		sinks = append(sinks, ring)
 	}
 	if a.Log {
 		sinks = append(sinks, audit.Log(m.log))

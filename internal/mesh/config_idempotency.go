@@ -47,8 +47,8 @@ func (i *Idempotency) normalise() error {
 	return nil
 }
 
-func (i *Idempotency) options() interceptors.IdempotencyOptions {
-	o := interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(i.MaxBytes), TTL: time.Duration(i.TTL), MaxAnswerBytes: i.MaxAnswerBytes}
+func (i *Idempotency) options(keys interceptors.KeyStore) interceptors.IdempotencyOptions {
+	o := interceptors.IdempotencyOptions{Store: keys, TTL: time.Duration(i.TTL), MaxAnswerBytes: i.MaxAnswerBytes}
 	if patterns := i.Methods; len(patterns) > 0 {
 		o.Applies = func(m *catalog.Method) bool { return matchesMethod(patterns, m.FullMethod) }
 	}

@@ -67,7 +67,7 @@ func (r *Results) store() *object.Memory {
 }
 
 // shape puts the bounds into the configuration of the MCP door.
-func (r *Results) shape(conf *mcpadapter.Config, store *object.Memory) {
+func (r *Results) shape(conf *mcpadapter.Config, store objectStore) {
 	conf.MaxResultBytes, conf.MaxResultItems, conf.MaxResultDepth = r.MaxBytes, r.MaxItems, r.MaxDepth
 	conf.KeepInvisible = r.Invisible == "keep"
 	if store != nil {

@@ -44,7 +44,7 @@ func TestConfigOfRulesAndAudit(t *testing.T) {
 		{"rules: {lists: []}", `unknown key "lists"; did you mean "list"?`},
 		{"audit: {file: stderr, required: true, keep: 0, log: true, max_argument_bytes: 0, health: true}", ""},
 		{"audit: {file: audit.jsonl, fsync: always}", ""},
-		{"audit: {required: true}", "audit.required refuses calls that no file would have"},
+		{"audit: {required: true}", "audit.required refuses calls whose record cannot be kept"},
 		{"audit: {fsync: always}", "audit.fsync is about a file"},
 		{"audit: {file: a, fsync: sometimes}", `audit.fsync "sometimes": want never, second, always`},
 		{"audit: {keep: -1}", "audit.keep -1"},

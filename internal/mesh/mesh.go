@@ -47,6 +47,8 @@ type Options struct {
 	Version string
 	// Stdio are the credentials of the caller on standard input and output, from its environment.
 	Stdio call.Credentials
+	// NoStore leaves durable state alone, which a mesh that serves may hold: for commands that only look, or make one call.
+	NoStore bool
 }
 
 // Mesh is an assembled mesh. Its methods may be used concurrently; Close ends it.
@@ -63,6 +65,7 @@ type Mesh struct {
 	mcp       views
 	gateway   *gateway.Gateway
 	rules     *rules.Set // nil: none
+	state     state
 	audit     auditing
 	auth      *identity.Authenticator // nil: nobody is asked who calls
 	minter    *identity.Minter        // nil: no backend gets minted credentials
@@ -131,6 +134,9 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if m.rules, err = c.Rules.set(c.Backends); err != nil {
 		return nil, err
 	}
+	if err := m.openState(ctx, o.NoStore); err != nil {
+		return nil, err
+	}
 	auditOptions, err := m.openAudit()
 	if err != nil {
 		return nil, err
@@ -143,16 +149,14 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Attempts:    m.attempts(),
 		Credentials: credentials,
 	})
-	if m.audit.ring != nil {
-		meshapi.RegisterAudit(local, m.audit.ring)
+	if m.audit.records != nil {
+		meshapi.RegisterAudit(local, m.audit.records)
 	}
 	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot, Visibility: visible})
-	objects := c.Results.store()
-	if objects != nil {
-		meshapi.RegisterObjects(local, objects)
+	if m.state.objects != nil {
+		meshapi.RegisterObjects(local, m.state.objects)
 	}
-	held := interceptors.NewApprovalMemory(c.Approvals.Max)
-	meshapi.RegisterApprovals(local, meshapi.ApprovalOptions{Store: held, Use: time.Duration(c.Approvals.Use), Refusal: time.Duration(c.Approvals.Pending), Self: *c.Approvals.Self, Logger: o.Logger})
+	meshapi.RegisterApprovals(local, meshapi.ApprovalOptions{Store: m.state.approvals, Use: time.Duration(c.Approvals.Use), Refusal: time.Duration(c.Approvals.Pending), Self: *c.Approvals.Self, Logger: o.Logger})
 	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
 		Logger:           o.Logger,
 		Tracer:           m.telemetry.tracerProvider(),
@@ -167,8 +171,8 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Cache:            c.Cache.options(),
 		DataFlow:         c.DataFlow.options(),
 		Authenticator:    m.authenticator(),
-		Idempotency:      c.Idempotency.options(),
-		Approval:         interceptors.ApprovalOptions{Store: held, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
+		Idempotency:      c.Idempotency.options(m.state.keys),
+		Approval:         interceptors.ApprovalOptions{Store: m.state.approvals, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
 		Limits:           c.Limits.options(),
 	})...)
 	crossing := call.NewRules(c.Metadata.Allow)
@@ -190,7 +194,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey, ServeStale: c.Cache.Stale > 0,
 		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
 	}
-	c.Results.shape(&mcp, objects)
+	c.Results.shape(&mcp, m.state.objects)
 	if m.mcp, err = openViews(c.MCP, mcp); err != nil {
 		return nil, err
 	}
@@ -311,6 +315,7 @@ func (m *Mesh) Close() {
 	if err := m.audit.close(); err != nil {
 		m.log.Error("close the audit", "error", err)
 	}
+	m.state.close(m.log)
 	if m.auth != nil {
 		m.auth.Close()
 	}
