@@ -162,7 +162,7 @@ func (e *engine) revive() error {
 // writable tries whether the disk takes as much as the engine needs to go on.
 func (e *engine) writable() error {
 	probe := filepath.Join(e.conf.Dir, "probe")
-	defer os.Remove(probe)
+	defer func() { _ = os.Remove(probe) }()
 	if err := os.WriteFile(probe, make([]byte, 4<<20), 0o600); err != nil {
 		return fmt.Errorf("the disk of %q does not take writes: %w; make room", e.conf.Dir, err)
 	}

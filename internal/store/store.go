@@ -340,7 +340,7 @@ func classify(err error) error {
 	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrObjectNotFound):
 		return ErrNotFound
 	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: %s", ErrFull, err)
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	case errors.Is(err, context.Canceled):
 		return err
 	}

@@ -148,7 +148,7 @@ func (reopened) Close() error { return nil }
 // A deadline that passes at the server says where to go on; here an interceptor sets it, as a mesh in front would.
 func TestTailDeadlineSaysCursor(t *testing.T) {
 	short := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		ctx, cancel := context.WithTimeout(stream.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(stream.Context(), 2*time.Second)
 		defer cancel()
 		return next(srv, bounded{stream, ctx})
 	}
