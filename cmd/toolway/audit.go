@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"strings"
@@ -15,12 +16,13 @@ import (
 func auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List and follow the records of calls",
-		Long:  "List and follow the records of calls: of a mesh that runs, which keeps the last ones in memory, or in its audit file.",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Short: "List, follow and export the records of calls",
+		Long: "List, follow and export the records of calls: of a mesh that runs, which keeps them in its store, or without one the last ones in memory, or in " +
+			"its audit file.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(auditListCommand(), auditTailCommand())
+	cmd.AddCommand(auditListCommand(), auditTailCommand(), auditExportCommand())
 	return cmd
 }
 
@@ -38,7 +40,14 @@ func (f *queryFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.tool, "tool", "", "only calls of this tool, or method as package.Service/Method")
 	fs.StringVar(&f.trace, "trace", "", "only calls of this trace id")
 	fs.StringVar(&f.outcome, "outcome", "", "only calls that ended so: ok, refused, failed or unknown")
-	fs.BoolVar(&f.asJSON, "json", false, "print records as lines of JSON, as in the audit file")
+}
+
+func (f *queryFlags) registerJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print records as lines of JSON, as in the audit file")
+}
+
+func (f *queryFlags) registerSince(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.since, "since", 0, "only calls that ended within this time, e.g. 1h")
 }
 
 func (f *queryFlags) query() (audit.Query, error) {
@@ -90,7 +99,8 @@ func auditListCommand() *cobra.Command {
 	}
 	from.register(cmd)
 	which.register(cmd)
-	cmd.Flags().DurationVar(&which.since, "since", 0, "only calls that ended within this time, e.g. 1h")
+	which.registerJSON(cmd)
+	which.registerSince(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most")
 	return cmd
 }
@@ -115,6 +125,46 @@ func auditTailCommand() *cobra.Command {
 	}
 	from.register(cmd)
 	which.register(cmd)
+	which.registerJSON(cmd)
+	return cmd
+}
+
+func auditExportCommand() *cobra.Command {
+	var (
+		from  auditFlags
+		which queryFlags
+		until time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write all records as lines of JSON, the newest first",
+		Long: "Write all records that a mesh keeps as lines of JSON, as they are in the audit file, the newest first. Records that are made meanwhile are not among " +
+			"them. It ends with an error if it could not read them all.",
+		Example: "  toolway audit export > audit.jsonl\n  toolway audit export --since 48h --until 24h --principal idp#ann | gzip > ann.jsonl.gz",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := which.query()
+			if err != nil {
+				return err
+			}
+			if until > 0 {
+				q.Until = time.Now().Add(-until)
+			}
+			if !q.Until.IsZero() && !q.Since.IsZero() && !q.Since.Before(q.Until) {
+				return fmt.Errorf("--since %s and --until %s leave nothing: want a longer --since", which.since, until)
+			}
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			if err := from.pages(cmd.Context(), q, 0, recordPrinter(out, true)); err != nil {
+				_ = out.Flush() // the error is what counts
+				return err
+			}
+			return out.Flush()
+		},
+	}
+	from.registerMesh(cmd)
+	which.register(cmd)
+	which.registerSince(cmd)
+	cmd.Flags().DurationVar(&until, "until", 0, "only calls that ended longer ago than this, e.g. 24h")
 	return cmd
 }
 

@@ -27,11 +27,16 @@ type auditFlags struct {
 }
 
 func (f *auditFlags) register(cmd *cobra.Command) {
+	f.registerMesh(cmd)
+	cmd.Flags().StringVar(&f.file, "file", "", "audit `FILE` to read in place of a mesh; - reads standard input")
+	cmd.MarkFlagsMutuallyExclusive("mesh", "file")
+}
+
+// registerMesh adds the flags for those who read from a mesh alone.
+func (f *auditFlags) registerMesh(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.mesh, "mesh", "http://127.0.0.1:8080", "`URL` of the HTTP door of the mesh")
-	fs.StringVar(&f.file, "file", "", "audit `FILE` to read in place of a mesh; - reads standard input")
 	fs.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a bearer token that has the scope toolway:audit; else TOOLWAY_TOKEN or TOOLWAY_API_KEY")
-	cmd.MarkFlagsMutuallyExclusive("mesh", "file")
 }
 
 // get asks the mesh for a resource of the audit.
@@ -138,6 +143,16 @@ func (f *auditFlags) list(ctx context.Context, q audit.Query, limit int) ([]*too
 		slices.Reverse(kept)
 		return kept, err
 	}
+	var out []*toolwayv1.AuditRecord
+	err := f.pages(ctx, q, limit, func(r *toolwayv1.AuditRecord) error {
+		out = append(out, r)
+		return nil
+	})
+	return out, err
+}
+
+// pages gives up to limit records of the mesh that q wants, the newest first, to each, or all if limit is 0.
+func (f *auditFlags) pages(ctx context.Context, q audit.Query, limit int, each func(*toolwayv1.AuditRecord) error) error {
 	query := url.Values{}
 	for name, value := range map[string]string{"principal": q.Principal, "tenant": q.Tenant, "trace_id": q.TraceID, "tool": q.Tool} {
 		if value != "" {
@@ -147,36 +162,44 @@ func (f *auditFlags) list(ctx context.Context, q audit.Query, limit int) ([]*too
 	if q.Outcome != toolwayv1.AuditRecord_OUTCOME_UNSPECIFIED {
 		query.Set("outcome", q.Outcome.String())
 	}
-	if !q.Since.IsZero() {
-		query.Set("since", timestamppb.New(q.Since).AsTime().Format(time.RFC3339Nano))
+	for name, at := range map[string]time.Time{"since": q.Since, "until": q.Until} {
+		if !at.IsZero() {
+			query.Set(name, timestamppb.New(at).AsTime().Format(time.RFC3339Nano))
+		}
 	}
-	var out []*toolwayv1.AuditRecord
-	for len(out) < limit {
-		query.Set("page_size", strconv.Itoa(min(limit-len(out), 500)))
+	const page = 500
+	for given := 0; ; {
+		size := page
+		if limit > 0 {
+			size = min(page, limit-given)
+		}
+		query.Set("page_size", strconv.Itoa(size))
 		body, err := f.get(ctx, "/v1/audit/calls", query)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		var page struct {
+		var answer struct {
 			Records []json.RawMessage `json:"records"`
 			Next    string            `json:"nextPageToken"`
 		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("the mesh's answer: %w", err)
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return fmt.Errorf("the mesh's answer: %w", err)
 		}
-		for _, raw := range page.Records {
+		for _, raw := range answer.Records {
 			r, err := audit.ParseJSON(raw)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			out = append(out, r)
+			if err := each(r); err != nil {
+				return err
+			}
+			given++
 		}
-		if page.Next == "" {
-			break
+		if answer.Next == "" || limit > 0 && given >= limit {
+			return nil
 		}
-		query.Set("page_token", page.Next)
+		query.Set("page_token", answer.Next)
 	}
-	return out, nil
 }
 
 // follow gives the records that q wants and that come from now on, until ctx is done.

@@ -121,18 +121,25 @@ func TestRing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r.Get("1") != nil || r.Get("2") == nil || r.Get("4").GetCallId() != "4" {
+	get := func(id string) *toolwayv1.AuditRecord {
+		rec, err := r.Get(t.Context(), id)
+		if err != nil {
+			t.Error(err)
+		}
+		return rec
+	}
+	if get("1") != nil || get("2") == nil || get("4").GetCallId() != "4" {
 		t.Error("the ring does not hold the last three")
 	}
 	all := func(*toolwayv1.AuditRecord) bool { return true }
-	list, more := r.List(0, 2, all)
-	if len(list) != 2 || list[0].GetCallId() != "4" || list[1].GetCallId() != "3" || more == 0 {
+	list, more, err := r.List(t.Context(), audit.Page{Limit: 2}, all)
+	if err != nil || len(list) != 2 || list[0].GetCallId() != "4" || list[1].GetCallId() != "3" || more == 0 {
 		t.Errorf("first page = %v, %d", list, more)
 	}
 	if err := r.Record(t.Context(), example("5")); err != nil {
 		t.Fatal(err)
 	}
-	if list, more = r.List(more, 2, all); len(list) != 0 || more != 0 { // the ring has gone on
+	if list, more, err = r.List(t.Context(), audit.Page{Before: more, Limit: 2}, all); err != nil || len(list) != 0 || more != 0 { // the ring has gone on
 		t.Errorf("second page = %v, %d", list, more)
 	}
 	// The same id again, as a caller who chooses ids may bring about.
@@ -141,7 +148,7 @@ func TestRing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Record(t.Context(), example("6")); err != nil || r.Get("same") == nil {
+	if err := r.Record(t.Context(), example("6")); err != nil || get("same") == nil {
 		t.Error("an older record took the newer one of the same id along")
 	}
 }

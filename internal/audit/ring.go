@@ -39,24 +39,34 @@ func (r *Ring) Record(_ context.Context, rec *toolwayv1.AuditRecord) error {
 	return nil
 }
 
-// Get returns the record of a call, or nil. It must not be changed.
-func (r *Ring) Get(callID string) *toolwayv1.AuditRecord {
+// Get returns the record of a call, or nil. It must not be changed. The error is always nil.
+func (r *Ring) Get(_ context.Context, callID string) (*toolwayv1.AuditRecord, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	n, ok := r.byID[callID]
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	return r.records[n%uint64(len(r.records))]
+	return r.records[n%uint64(len(r.records))], nil
 }
 
-// List returns up to limit records for which keep says yes, the newest first, of those before the number given; 0 means all. more is the
-// number to go on with, 0 if there is no more. The records must not be changed.
-func (r *Ring) List(before uint64, limit int, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64) {
+// Page says which part of the records a List returns.
+type Page struct {
+	// Before is the number that an earlier List gave to go on with; 0 begins with the newest record.
+	Before uint64
+	// Limit is how many records at most.
+	Limit int
+	// Since lets a List end where all older records are of calls that ended before; zero: none. It does not keep from them: keep does.
+	Since time.Time
+}
+
+// List returns the records of a page for which keep says yes, the newest first. more is the number to go on with, 0 if there is no more. The
+// records must not be changed. The error is always nil.
+func (r *Ring) List(_ context.Context, p Page, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64, err error) {
 	r.mu.RLock()
 	end := r.next
-	if before > 0 && before < end {
-		end = before
+	if p.Before > 0 && p.Before < end {
+		end = p.Before
 	}
 	begin := r.next - min(r.next, uint64(len(r.records)))
 	var all []*toolwayv1.AuditRecord // a copy, so that calls do not wait for readers
@@ -68,12 +78,12 @@ func (r *Ring) List(before uint64, limit int, keep func(*toolwayv1.AuditRecord) 
 		if !keep(rec) {
 			continue
 		}
-		if len(records) == limit {
-			return records, end - uint64(i)
+		if len(records) == p.Limit {
+			return records, end - uint64(i), nil
 		}
 		records = append(records, rec)
 	}
-	return records, 0
+	return records, 0, nil
 }
 
 // Query says which records are wanted. Zero fields hold for every record.

@@ -3,8 +3,10 @@ package durable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,16 +17,23 @@ import (
 
 // Audit is an audit.Sink and what the audit service reads: the records of all instances, in one log.
 type Audit struct {
+	store  *store.Store
 	log    *store.Log
 	logger *slog.Logger
 	// waits says that Record returns when the record is on disk.
 	waits bool
+	// searched is how many records are looked through at a time.
+	searched int
 	// recent are this instance's last records, which are found without the log.
 	recent *audit.Ring
 
-	queue   chan *toolwayv1.AuditRecord
-	writing sync.WaitGroup
+	writing sync.WaitGroup // the writers
 	stop    context.CancelFunc
+	ending  chan struct{} // closed by Close
+
+	mu     sync.RWMutex // held while a record is queued
+	queue  chan *toolwayv1.AuditRecord
+	closed bool
 }
 
 var _ audit.Sink = (*Audit)(nil)
@@ -32,21 +41,31 @@ var _ audit.Sink = (*Audit)(nil)
 // AuditOptions say how records are kept.
 type AuditOptions struct {
 	// Required makes Record wait until the record is on disk, and fail if it cannot be written. Without it records are written behind the call:
-	// those of the last moments before a crash may be lost.
+	// those of the last moments before a crash may be lost. While the store is away some thousands wait for it; Record fails beyond them.
 	Required bool
 	// Recent is how many records are found without the log. Default 1,000.
 	Recent int
+	// Searched is how many records one List, or one Get, looks through. Default 20,000.
+	Searched int
 	// Retention bounds the log.
 	Retention store.LogConfig
 	// Logger is told of records that could not be written.
 	Logger *slog.Logger
 }
 
-// maxQueued is how many records wait to be written; a call waits for room.
-const maxQueued = 4096
+const (
+	// maxQueued is how many records wait to be written.
+	maxQueued = 4096
+	// roomTimeout is how long a call waits for room among them.
+	roomTimeout = 250 * time.Millisecond
+	// closeTimeout is how long Close goes on to write what waits.
+	closeTimeout = 5 * time.Second
+	// writers is how many records are written at a time, so that one write's wait for the disk is not the rate of all.
+	writers = 8
+)
 
-// subject is that of all records: one for each call would cost the engine memory for as long as they are kept.
-const subject = "call"
+// errAuditClosed is what a call gets that ends after the mesh has.
+var errAuditClosed = errors.New("the audit is closed")
 
 // OpenAudit opens the records in s.
 func OpenAudit(ctx context.Context, s *store.Store, o AuditOptions) (*Audit, error) {
@@ -58,42 +77,76 @@ func OpenAudit(ctx context.Context, s *store.Store, o AuditOptions) (*Audit, err
 	if o.Recent == 0 {
 		o.Recent = 1000
 	}
+	if o.Searched == 0 {
+		o.Searched = 20_000
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	run, stop := context.WithCancel(context.Background())
-	a := &Audit{log: log, logger: o.Logger, waits: o.Required, recent: audit.NewRing(o.Recent), queue: make(chan *toolwayv1.AuditRecord, maxQueued), stop: stop}
-	// Several writers, so that one write's wait for the disk is not the rate of all.
-	for range 8 {
+	a := &Audit{
+		store: s, log: log, logger: o.Logger, waits: o.Required, searched: o.Searched, recent: audit.NewRing(o.Recent),
+		queue: make(chan *toolwayv1.AuditRecord, maxQueued), stop: stop, ending: make(chan struct{}),
+	}
+	for range writers {
 		a.writing.Go(func() { a.write(run) })
 	}
 	return a, nil
 }
 
-// Close writes what waits, and ends.
+// Close writes what waits, for some seconds at most, and ends.
 func (a *Audit) Close() error {
+	a.mu.Lock()
+	a.closed = true
 	close(a.queue)
+	a.mu.Unlock()
+	close(a.ending)
+	cut := time.AfterFunc(closeTimeout, a.stop)
 	a.writing.Wait()
+	cut.Stop()
 	a.stop()
 	return nil
 }
 
+// write writes what is queued.
 func (a *Audit) write(ctx context.Context) {
 	for r := range a.queue {
-		if err := a.append(ctx, r); err != nil {
+		if err := a.persist(ctx, r); err != nil {
 			a.logger.Error("an audit record was not written", "call_id", r.GetCallId(), "error", err)
 		}
 	}
 }
+
+// persist writes a record, and waits for a store that is away until the audit ends. The store knows a record that it has taken without an answer.
+func (a *Audit) persist(ctx context.Context, r *toolwayv1.AuditRecord) error {
+	for {
+		err := a.append(ctx, r)
+		if !errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-a.ending:
+			return err
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// retryEvery is the time between two tries while the store is away.
+const retryEvery = 500 * time.Millisecond
 
 func (a *Audit) append(ctx context.Context, r *toolwayv1.AuditRecord) error {
 	raw, err := proto.Marshal(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.log.Append(ctx, subject, raw, r.GetCallId())
+	_, err = a.log.Append(ctx, shard(r.GetCallId()), raw, r.GetCallId())
 	return err
 }
+
+// shard is the subject of a call's record: so many that one call is found without reading them all, and so few that the engine keeps no subject
+// for each call in memory.
+func shard(callID string) string { return "call." + store.Token(callID)[:2] }
 
 // Record is Sink's.
 func (a *Audit) Record(ctx context.Context, r *toolwayv1.AuditRecord) error {
@@ -101,55 +154,94 @@ func (a *Audit) Record(ctx context.Context, r *toolwayv1.AuditRecord) error {
 	if a.waits {
 		return a.append(context.WithoutCancel(ctx), r)
 	}
-	a.queue <- r
-	return nil
-}
-
-// maxSearched is how many records are looked through, newest first, for one that was not among the recent ones of this instance.
-const maxSearched = 20_000
-
-// Get returns the record of a call, or nil if there is none, or it is older than the records that are looked through.
-func (a *Audit) Get(callID string) *toolwayv1.AuditRecord {
-	if r := a.recent.Get(callID); r != nil {
-		return r
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.closed {
+		return errAuditClosed
 	}
-	found, _ := a.back(0, 1, maxSearched, func(r *toolwayv1.AuditRecord) bool { return r.GetCallId() == callID })
-	if len(found) == 0 {
+	select {
+	case a.queue <- r:
 		return nil
+	default:
 	}
-	return found[0]
+	if why := a.store.Down(); why != "" {
+		return fmt.Errorf("%w: %s", store.ErrUnavailable, why)
+	}
+	select {
+	case a.queue <- r:
+		return nil
+	case <-time.After(roomTimeout):
+		return fmt.Errorf("%w: %d records wait to be written", store.ErrUnavailable, maxQueued)
+	}
 }
 
-// List returns up to limit records for which keep says yes, the newest first, of those before the number given; 0 means all. more is the
-// number to go on with, 0 if there is no more. One call looks through a bounded number of records, so a page may be short.
-func (a *Audit) List(before uint64, limit int, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64) {
-	return a.back(before, limit, maxSearched, keep)
-}
+const (
+	// maxSearch is how long one List looks for records.
+	maxSearch = 2 * time.Second
+	// skew is how much the clocks of instances and store may differ.
+	skew = time.Minute
+)
 
-func (a *Audit) back(before uint64, limit, budget int, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64) {
-	next, err := a.log.Back(context.Background(), before, budget, func(e store.Event) error {
-		r := &toolwayv1.AuditRecord{}
-		if err := proto.Unmarshal(e.Data, r); err != nil {
-			a.logger.Error("an audit record cannot be read", "sequence", e.Sequence, "error", err)
-			return nil
+// Get returns the record of a call, or nil if there is none. Of records that are not among the recent ones of this instance it looks through a
+// 256th, AuditOptions.Searched at most: beyond some five million records it may not find the newest.
+func (a *Audit) Get(ctx context.Context, callID string) (*toolwayv1.AuditRecord, error) {
+	if r, err := a.recent.Get(ctx, callID); r != nil || err != nil {
+		return r, err
+	}
+	var found *toolwayv1.AuditRecord
+	left := a.searched
+	_, err := a.log.Read(ctx, shard(callID), 0, func(e store.Event) error {
+		if r := a.decode(e); r.GetCallId() == callID {
+			found = r
 		}
-		if keep(r) {
-			if len(records) == limit {
+		if left--; found != nil || left == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	return found, nil
+}
+
+// List returns the records of a page. One call looks through a bounded number of records, so a page may be short and yet have a next one.
+func (a *Audit) List(ctx context.Context, p audit.Page, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64, err error) {
+	begun := time.Now()
+	next, err := a.log.Back(ctx, p.Before, a.searched, func(e store.Event) error {
+		if !p.Since.IsZero() && e.Time.Before(p.Since.Add(-skew)) {
+			return errEnough // records are appended after their calls have ended
+		}
+		if r := a.decode(e); r != nil && keep(r) {
+			if len(records) == p.Limit {
 				more = e.Sequence + 1
 				return errEnough
 			}
 			records = append(records, r)
 		}
+		if time.Since(begun) > maxSearch {
+			more = e.Sequence
+			return errEnough
+		}
 		return nil
 	})
 	switch {
 	case errors.Is(err, errEnough):
-		return records, more
+		return records, more, nil
 	case err != nil:
-		a.logger.Error("audit records cannot be read", "error", err)
-		return records, 0
+		return nil, 0, err
 	}
-	return records, next
+	return records, next, nil
+}
+
+// decode returns the record of an event, or nil if it is none.
+func (a *Audit) decode(e store.Event) *toolwayv1.AuditRecord {
+	r := &toolwayv1.AuditRecord{}
+	if err := proto.Unmarshal(e.Data, r); err != nil {
+		a.logger.Error("an audit record cannot be read", "sequence", e.Sequence, "error", err)
+		return nil
+	}
+	return r
 }
 
 var errEnough = errors.New("enough")

@@ -17,6 +17,7 @@ import (
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/durable"
 	"github.com/toolway/toolway/internal/object"
 	"github.com/toolway/toolway/internal/store"
@@ -38,7 +39,7 @@ func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	ctx := t.Context()
-	keys, err := durable.OpenKeys(ctx, s, 0)
+	keys, err := durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestKeys(t *testing.T) {
 	s.Close()
 
 	s = open(t, dir) // after a restart
-	if keys, err = durable.OpenKeys(ctx, s, 0); err != nil {
+	if keys, err = durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	have, mine, err := keys.Begin(ctx, id, other)
@@ -93,7 +94,7 @@ func TestKeys(t *testing.T) {
 // TestKeyTooLarge keeps a record whose answer is too large, without the answer.
 func TestKeyTooLarge(t *testing.T) {
 	ctx := t.Context()
-	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 0)
+	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestOneOwner(t *testing.T) {
 	var instances [2]*durable.Keys
 	for i := range instances {
 		var err error
-		if instances[i], err = durable.OpenKeys(ctx, s, 0); err != nil {
+		if instances[i], err = durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -263,7 +264,14 @@ func TestAudit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if a.Get("c59") == nil {
+		get := func(id string) *toolwayv1.AuditRecord {
+			r, err := a.Get(ctx, id)
+			if err != nil {
+				t.Errorf("Get(%q): %v", id, err)
+			}
+			return r
+		}
+		if get("c59") == nil {
 			t.Error("a record is not found right after it was made")
 		}
 		if err := a.Close(); err != nil {
@@ -275,15 +283,18 @@ func TestAudit(t *testing.T) {
 		if a, err = durable.OpenAudit(ctx, s, durable.AuditOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if r := a.Get("c07"); r == nil || !proto.Equal(r, &toolwayv1.AuditRecord{CallId: "c07", Principal: "p1", StartedAt: r.GetStartedAt()}) {
+		if r := get("c07"); r == nil || !proto.Equal(r, &toolwayv1.AuditRecord{CallId: "c07", Principal: "p1", StartedAt: r.GetStartedAt()}) {
 			t.Errorf("required %v: after a restart the record is %v", required, r)
 		}
-		if a.Get("never") != nil {
+		if get("never") != nil {
 			t.Error("a call that never was has a record")
 		}
 		seen := map[string]bool{}
 		for before := uint64(0); ; {
-			page, more := a.List(before, 7, func(r *toolwayv1.AuditRecord) bool { return r.GetPrincipal() == "p1" })
+			page, more, err := a.List(ctx, audit.Page{Before: before, Limit: 7}, func(r *toolwayv1.AuditRecord) bool { return r.GetPrincipal() == "p1" })
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, r := range page {
 				if seen[r.GetCallId()] {
 					t.Errorf("%s comes twice", r.GetCallId())
@@ -300,5 +311,97 @@ func TestAudit(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAuditInShortPages shows that what one call looks through bounds a page, not what can be found.
+func TestAuditInShortPages(t *testing.T) {
+	ctx := t.Context()
+	a, err := durable.OpenAudit(ctx, open(t, t.TempDir()), durable.AuditOptions{Recent: 1, Searched: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 50
+	for i := range n {
+		if err := a.Record(ctx, &toolwayv1.AuditRecord{CallId: fmt.Sprint(i), Principal: fmt.Sprint("p", i%25), StartedAt: timestamppb.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, "50 records are written", func() bool {
+		total := 0
+		for p := (audit.Page{Limit: n}); ; {
+			page, more, err := a.List(ctx, p, func(*toolwayv1.AuditRecord) bool { return true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += len(page)
+			if p.Before = more; more == 0 {
+				return total == n
+			}
+		}
+	})
+	found, pages := 0, 0
+	for p := (audit.Page{Limit: 10}); ; {
+		page, more, err := a.List(ctx, p, func(r *toolwayv1.AuditRecord) bool { return r.GetPrincipal() == "p3" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += len(page)
+		pages++
+		if p.Before = more; more == 0 {
+			break
+		}
+	}
+	if found != 2 || pages != n/7+1 {
+		t.Errorf("%d records in %d pages, want 2 in %d", found, pages, n/7+1)
+	}
+	// All were appended within the last minutes: what began later than now and the clocks' difference is not looked for.
+	if page, more, err := a.List(ctx, audit.Page{Limit: 10, Since: time.Now().Add(time.Hour)}, func(*toolwayv1.AuditRecord) bool { return true }); len(page) != 0 || more != 0 || err != nil {
+		t.Errorf("records of the future: %d, %d, %v", len(page), more, err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Record(ctx, &toolwayv1.AuditRecord{CallId: "late"}); err == nil {
+		t.Error("a record after the end is kept, or so it says")
+	}
+}
+
+func wait(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not so after a minute", what)
+		}
+	}
+}
+
+// TestKeysOfADeadProcess shows that in a store of one process the calls of the one before it count as ended at once.
+func TestKeysOfADeadProcess(t *testing.T) {
+	dir, ctx, now := t.TempDir(), t.Context(), time.Now()
+	s := open(t, dir)
+	keys, err := durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := interceptors.KeyRecord{Request: hash("r"), State: interceptors.KeyRunning, Owner: "first", Lease: now.Add(time.Hour), Expires: now.Add(time.Hour)}
+	if _, mine, err := keys.Begin(ctx, hash("k"), claim); !mine || err != nil {
+		t.Fatalf("Begin = %v, %v", mine, err)
+	}
+	again := claim
+	again.Owner = "second"
+	if have, mine, err := keys.Begin(ctx, hash("k"), again); mine || err != nil || !have.Lease.Equal(claim.Lease) {
+		t.Errorf("while it runs: %v, %v, %v", have, mine, err)
+	}
+	keys.Close()
+	s.Close()
+
+	if keys, err = durable.OpenKeys(ctx, open(t, dir), 0, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	defer keys.Close()
+	have, mine, err := keys.Begin(ctx, hash("k"), again)
+	if mine || err != nil || have.Owner != "first" || have.State != interceptors.KeyRunning || have.Lease.After(now) {
+		t.Errorf("after the process: %v, %v, %v; want the first one's record with its lease over", have, mine, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -16,55 +18,72 @@ import (
 )
 
 // Keys is an interceptors.KeyStore. Every change is a compare-and-set, so one call in all instances owns a key.
-type Keys struct{ kv *store.KV }
+//
+// What cannot be recorded since the store is away is tried again until the record's lease is over. In a store of this process alone the calls of
+// an earlier process count as ended at once: nobody else can be making them.
+type Keys struct {
+	kv       *store.KV
+	instance string // the store's, if it is this process's alone; else ""
+	later    later
+}
 
 var _ interceptors.KeyStore = (*Keys)(nil)
 
 // maxRecordBytes bounds one record; the answer of a larger one is not kept.
 const maxRecordBytes = 4 << 20
 
-// OpenKeys opens the records in s. maxBytes bounds all of them: when it is reached new keys are refused, none is forgotten.
-func OpenKeys(ctx context.Context, s *store.Store, maxBytes int64) (*Keys, error) {
+// OpenKeys opens the records in s. maxBytes bounds all of them: when it is reached new keys are refused, none is forgotten. Close ends it.
+func OpenKeys(ctx context.Context, s *store.Store, maxBytes int64, logger *slog.Logger) (*Keys, error) {
 	kv, err := s.KV(ctx, store.KVConfig{Name: "keys", MaxBytes: maxBytes, MaxValueBytes: maxRecordBytes})
 	if err != nil {
 		return nil, err
 	}
-	return &Keys{kv: kv}, nil
+	k := &Keys{kv: kv, instance: s.Instance()}
+	k.later.finish, k.later.logger, k.later.ending = k.record, logger, make(chan struct{})
+	return k, nil
 }
+
+// Close ends the trying of what could not be recorded.
+func (k *Keys) Close() { k.later.close() }
 
 // keyRecord is a record as it is stored.
 type keyRecord struct {
-	Caller  []byte      `json:"caller"`
-	Request []byte      `json:"request"`
-	State   int         `json:"state"`
-	Owner   string      `json:"owner"`
-	Lease   time.Time   `json:"lease"`
-	Expires time.Time   `json:"expires"`
-	Status  []byte      `json:"status,omitempty"`
-	Replies [][]byte    `json:"replies,omitempty"`
-	Header  metadata.MD `json:"header,omitempty"`
-	Trailer metadata.MD `json:"trailer,omitempty"`
-	Cut     bool        `json:"cut,omitempty"`
+	Caller  []byte `json:"caller"`
+	Request []byte `json:"request"`
+	State   int    `json:"state"`
+	Owner   string `json:"owner"`
+	// Instance is the process that runs the call, in a store that one process has for itself.
+	Instance string      `json:"instance,omitempty"`
+	Lease    time.Time   `json:"lease"`
+	Expires  time.Time   `json:"expires"`
+	Status   []byte      `json:"status,omitempty"`
+	Replies  [][]byte    `json:"replies,omitempty"`
+	Header   metadata.MD `json:"header,omitempty"`
+	Trailer  metadata.MD `json:"trailer,omitempty"`
+	Cut      bool        `json:"cut,omitempty"`
 }
 
-func encodeKey(r *interceptors.KeyRecord) ([]byte, error) {
+func (k *Keys) encode(r *interceptors.KeyRecord) ([]byte, error) {
 	return json.Marshal(keyRecord{
-		Caller: r.Caller[:], Request: r.Request[:], State: int(r.State), Owner: r.Owner, Lease: r.Lease, Expires: r.Expires,
+		Caller: r.Caller[:], Request: r.Request[:], State: int(r.State), Owner: r.Owner, Instance: k.instance, Lease: r.Lease, Expires: r.Expires,
 		Status: r.Status, Replies: r.Replies, Header: binary(r.Header), Trailer: binary(r.Trailer), Cut: r.Cut,
 	})
 }
 
-func decodeKey(e store.Entry) (interceptors.KeyRecord, error) {
-	var k keyRecord
-	if err := json.Unmarshal(e.Value, &k); err != nil {
+func (k *Keys) decode(e store.Entry) (interceptors.KeyRecord, error) {
+	var s keyRecord
+	if err := json.Unmarshal(e.Value, &s); err != nil {
 		return interceptors.KeyRecord{}, err
 	}
 	r := interceptors.KeyRecord{
-		Revision: e.Revision, State: interceptors.KeyState(k.State), Owner: k.Owner, Lease: k.Lease, Expires: k.Expires,
-		Status: k.Status, Replies: k.Replies, Header: text(k.Header), Trailer: text(k.Trailer), Cut: k.Cut,
+		Revision: e.Revision, State: interceptors.KeyState(s.State), Owner: s.Owner, Lease: s.Lease, Expires: s.Expires,
+		Status: s.Status, Replies: s.Replies, Header: text(s.Header), Trailer: text(s.Trailer), Cut: s.Cut,
 	}
-	copy(r.Caller[:], k.Caller)
-	copy(r.Request[:], k.Request)
+	if r.State == interceptors.KeyRunning && s.Instance != k.instance {
+		r.Lease = time.Time{} // the process is gone, and its call with it
+	}
+	copy(r.Caller[:], s.Caller)
+	copy(r.Request[:], s.Request)
 	return r, nil
 }
 
@@ -107,7 +126,7 @@ func lives(r *interceptors.KeyRecord) time.Duration {
 
 // Begin is KeyStore's.
 func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.KeyRecord) (interceptors.KeyRecord, bool, error) {
-	raw, err := encodeKey(&r)
+	raw, err := k.encode(&r)
 	if err != nil {
 		return interceptors.KeyRecord{}, false, err
 	}
@@ -124,6 +143,9 @@ func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.K
 			return r, true, nil
 		case errors.Is(err, store.ErrFull):
 			return interceptors.KeyRecord{}, false, interceptors.ErrKeysFull
+		case errors.Is(err, store.ErrUnavailable):
+			k.abandon(id, r)
+			return interceptors.KeyRecord{}, false, err
 		case !errors.Is(err, store.ErrConflict):
 			return interceptors.KeyRecord{}, false, err
 		}
@@ -135,13 +157,30 @@ func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.K
 		if err != nil {
 			return interceptors.KeyRecord{}, false, err
 		}
-		have, err := decodeKey(e)
+		have, err := k.decode(e)
 		return have, false, err
 	}
 }
 
-// Finish is KeyStore's.
+// abandon takes back a claim that may have been stored: its call is refused.
+func (k *Keys) abandon(id interceptors.Hash, claim interceptors.KeyRecord) {
+	if claim.State = 0; claim.Revision != 0 { // an earlier call with the key may have been executed
+		claim.State = interceptors.KeyUnknown
+	}
+	k.later.add(laterItem{id: id, record: claim, claim: true})
+}
+
+// Finish is KeyStore's. A record that cannot be written now is tried again until its lease is over.
 func (k *Keys) Finish(ctx context.Context, id interceptors.Hash, r interceptors.KeyRecord) error {
+	err := k.record(ctx, id, r)
+	if errors.Is(err, store.ErrUnavailable) && k.later.add(laterItem{id: id, record: r}) {
+		return fmt.Errorf("%w; it is tried again", err)
+	}
+	return err
+}
+
+// record writes what became of a call.
+func (k *Keys) record(ctx context.Context, id interceptors.Hash, r interceptors.KeyRecord) error {
 	e, err := k.kv.Get(ctx, keyOf(id))
 	if errors.Is(err, store.ErrNotFound) {
 		return interceptors.ErrKeyLost
@@ -149,7 +188,7 @@ func (k *Keys) Finish(ctx context.Context, id interceptors.Hash, r interceptors.
 	if err != nil {
 		return err
 	}
-	have, err := decodeKey(e)
+	have, err := k.decode(e)
 	if err != nil {
 		return err
 	}
@@ -160,7 +199,7 @@ func (k *Keys) Finish(ctx context.Context, id interceptors.Hash, r interceptors.
 		return lost(k.kv.Delete(ctx, keyOf(id), e.Revision))
 	}
 	r.Caller = have.Caller
-	raw, err := encodeKey(&r)
+	raw, err := k.encode(&r)
 	if err != nil {
 		return err
 	}
@@ -168,7 +207,7 @@ func (k *Keys) Finish(ctx context.Context, id interceptors.Hash, r interceptors.
 		return lost(err)
 	}
 	r.Replies, r.Header, r.Trailer, r.Cut = nil, nil, nil, true
-	if raw, err = encodeKey(&r); err != nil {
+	if raw, err = k.encode(&r); err != nil {
 		return err
 	}
 	_, err = k.kv.Update(ctx, keyOf(id), raw, e.Revision, lives(&r))

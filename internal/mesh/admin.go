@@ -45,9 +45,12 @@ func (m *Mesh) adminHandler() http.Handler {
 
 // readiness is the body of /readyz.
 type readiness struct {
-	// Status is "ready", "starting" (some backend has not been read yet) or "draining".
-	Status   string             `json:"status"`
-	Catalog  string             `json:"catalog"`
+	// Status is "ready", "starting" (some backend has not been read yet), "draining", or "refusing" (calls need a record, and the store that
+	// keeps them is down).
+	Status  string `json:"status"`
+	Catalog string `json:"catalog"`
+	// Store is there if there is a store. While it is down the mesh stays ready for calls that need none.
+	Store    *storeReadiness    `json:"store,omitempty"`
 	Backends []backendReadiness `json:"backends"`
 	Findings []catalog.Finding  `json:"findings,omitempty"`
 }
@@ -84,7 +87,7 @@ func (c *Config) lax(backend string) []string {
 
 func (m *Mesh) readiness() readiness {
 	s := m.catalog.Snapshot()
-	r := readiness{Status: "ready", Catalog: s.Version(), Findings: s.Findings(), Backends: []backendReadiness{}}
+	r := readiness{Status: "ready", Catalog: s.Version(), Findings: s.Findings(), Backends: []backendReadiness{}, Store: m.state.readiness()}
 	for _, b := range s.Backends() {
 		if b.Name == own {
 			continue
@@ -109,6 +112,8 @@ func (m *Mesh) readiness() readiness {
 		r.Status = "draining"
 	case !m.complete.Load():
 		r.Status = "starting"
+	case r.Store != nil && r.Store.State == "down" && m.config.Audit.Required && m.state.audit != nil:
+		r.Status = "refusing"
 	}
 	return r
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/durable"
 	"github.com/toolway/toolway/internal/meshapi"
@@ -98,9 +100,14 @@ func (m *Mesh) openState(ctx context.Context, none bool) error {
 		return err
 	}
 	m.state.store = s
-	if m.state.keys, err = durable.OpenKeys(ctx, s, int64(c.Idempotency.MaxBytes)); err != nil {
+	if err := m.measureStore(); err != nil {
+		return err
+	}
+	keys, err := durable.OpenKeys(ctx, s, int64(c.Idempotency.MaxBytes), m.log)
+	if err != nil {
 		return fmt.Errorf("idempotency records: %w", err)
 	}
+	m.state.keys, m.state.closers = keys, append(m.state.closers, keys.Close)
 	held, err := durable.OpenApprovals(ctx, s)
 	if err != nil {
 		return fmt.Errorf("approvals: %w", err)
@@ -138,4 +145,41 @@ func (s *state) close(log *slog.Logger) {
 	if s.store != nil {
 		s.store.Close()
 	}
+}
+
+// measureStore says whether the store answers, whenever somebody reads the metrics.
+func (m *Mesh) measureStore() error {
+	_, err := m.telemetry.meterProvider().Meter("toolway").Int64ObservableGauge("toolway.store.up",
+		metric.WithDescription("Whether the store of durable state answers: 1 or 0."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			n := int64(1)
+			if m.state.store.Down() != "" {
+				n = 0
+			}
+			o.Observe(n)
+			return nil
+		}))
+	return err
+}
+
+// storeReadiness is what /readyz says of the store.
+type storeReadiness struct {
+	// State is "up" or "down": then calls that need the store are UNAVAILABLE, and others go on.
+	State string `json:"state"`
+	// Place is the directory or the cluster.
+	Place string `json:"place"`
+	// Why says what is wrong.
+	Why string `json:"why,omitempty"`
+}
+
+// readiness returns nil without a store.
+func (s *state) readiness() *storeReadiness {
+	if s.store == nil {
+		return nil
+	}
+	r := &storeReadiness{State: "up", Place: s.store.Place()}
+	if r.Why = s.store.Down(); r.Why != "" {
+		r.State = "down"
+	}
+	return r
 }

@@ -90,7 +90,7 @@ func (s *approvals) find(ctx context.Context, id string) (interceptors.ApprovalR
 
 func (s *approvals) unreachable(err error) error {
 	s.Logger.Error("read approvals", "error", err)
-	return call.Error(codes.Unavailable, "APPROVAL_STORE_UNAVAILABLE", "the store of approvals cannot be reached", "hint", "call again")
+	return call.RetryAfter(call.Error(codes.Unavailable, "APPROVAL_STORE_UNAVAILABLE", "the store of approvals cannot be reached", "hint", "call again"), time.Second)
 }
 
 // GetApproval returns one approval.

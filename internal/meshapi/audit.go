@@ -2,17 +2,20 @@ package meshapi
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
+	"github.com/toolway/toolway/internal/store"
 )
 
 // AuditScope is what readers of the audit need, AllAuditScope what those need who see every tenant's calls.
@@ -24,10 +27,10 @@ const (
 // Records are the records of calls that the audit service reads.
 type Records interface {
 	// Get returns the record of a call, or nil.
-	Get(callID string) *toolwayv1.AuditRecord
-	// List returns up to limit records for which keep says yes, the newest first, of those before a number that an earlier List gave; 0 means
-	// all. more is the number to go on with, 0 if there is no more.
-	List(before uint64, limit int, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64)
+	Get(ctx context.Context, callID string) (*toolwayv1.AuditRecord, error)
+	// List returns the records of a page for which keep says yes, the newest first. more is the number to go on with, 0 if there is no more. A
+	// page may be short and yet have a next one.
+	List(ctx context.Context, p audit.Page, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64, err error)
 }
 
 // RegisterAudit adds toolway.v1.AuditService to r.
@@ -66,12 +69,23 @@ func (s *auditService) GetCall(ctx context.Context, in *toolwayv1.GetCallRequest
 	if in.GetCallId() == "" {
 		return nil, call.Error(codes.InvalidArgument, "CALL_ID_MISSING", "call_id is missing", "hint", "answers carry it as toolway-call-id")
 	}
-	r := s.records.Get(in.GetCallId())
+	r, err := s.records.Get(ctx, in.GetCallId())
+	if err != nil {
+		return nil, unreadable(err)
+	}
 	if r == nil || !mine(r) {
 		return nil, call.Error(codes.NotFound, "CALL_NOT_FOUND", "no call "+strconv.Quote(in.GetCallId())+" is kept",
-			"hint", "the mesh keeps the last calls only, and each instance its own; older ones are in the audit file: toolway why --file")
+			"hint", "without a store the mesh keeps the last calls only, and each instance its own; older ones are in the audit file: toolway why --file")
 	}
 	return &toolwayv1.GetCallResponse{Record: r}, nil
+}
+
+// unreadable is what a reader is told while records cannot be read.
+func unreadable(err error) error {
+	if ended := status.FromContextError(err); ended.Code() != codes.Unknown && !errors.Is(err, store.ErrUnavailable) {
+		return ended.Err()
+	}
+	return call.RetryAfter(call.Error(codes.Unavailable, "AUDIT_STORE_UNAVAILABLE", "the store of audit records cannot be reached", "hint", "call again; the mesh's /readyz says what is wrong"), time.Second)
 }
 
 // The bounds of one page of records.
@@ -98,7 +112,10 @@ func (s *auditService) ListCalls(ctx context.Context, in *toolwayv1.ListCallsReq
 			return nil, call.Error(codes.InvalidArgument, "PAGE_TOKEN", "page_token is none that ListCalls gave", "hint", "take next_page_token of the answer before")
 		}
 	}
-	records, more := s.records.List(before, min(size, maxRecords), func(r *toolwayv1.AuditRecord) bool { return mine(r) && q.Match(r) })
+	records, more, err := s.records.List(ctx, audit.Page{Before: before, Limit: min(size, maxRecords), Since: q.Since}, func(r *toolwayv1.AuditRecord) bool { return mine(r) && q.Match(r) })
+	if err != nil {
+		return nil, unreadable(err)
+	}
 	out := &toolwayv1.ListCallsResponse{Records: records}
 	if more > 0 {
 		out.NextPageToken = strconv.FormatUint(more, 36)

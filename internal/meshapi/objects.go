@@ -3,6 +3,7 @@ package meshapi
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/genproto/googleapis/api/httpbody"
 	"google.golang.org/grpc"
@@ -11,6 +12,7 @@ import (
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/object"
+	"github.com/toolway/toolway/internal/store"
 )
 
 // Objects keep results that were too large for an answer. *object.Memory is one.
@@ -38,6 +40,9 @@ func (s *objectService) GetObject(ctx context.Context, r *toolwayv1.GetObjectReq
 	info, data, err := s.objects.Get(ctx, owner, r.GetId())
 	if errors.Is(err, object.ErrNotFound) {
 		return nil, call.Error(codes.NotFound, "OBJECT_NOT_FOUND", "there is no such object for this caller, or no longer", "hint", "make the call again whose result it was")
+	}
+	if errors.Is(err, store.ErrUnavailable) {
+		return nil, call.RetryAfter(call.Error(codes.Unavailable, "OBJECT_STORE_UNAVAILABLE", "the store of large results cannot be reached", "hint", "call again"), time.Second)
 	}
 	if err != nil {
 		return nil, err

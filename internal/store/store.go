@@ -7,11 +7,13 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +66,8 @@ type Store struct {
 	engine *engine // nil with an external cluster
 	conn   *nats.Conn
 	js     jetstream.JetStream
+	// instance is different for each opening of an embedded store.
+	instance string
 
 	state   atomic.Pointer[string] // why it is not available; nil if it is
 	closing sync.Once
@@ -87,6 +91,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 		if s.engine, err = openEngine(c); err != nil {
 			return nil, err
 		}
+		s.instance = rand.Text()
 	}
 	if s.conn, err = s.connect(); err != nil {
 		return nil, err
@@ -163,10 +168,10 @@ func (s *Store) connect() (*nats.Conn, error) {
 		nats.ReconnectBufSize(-1), // a write that cannot be sent fails at once, and is not sent later behind our back
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				s.log.Warn("the connection to the store is lost", "error", err)
+				s.note("the connection is lost: " + err.Error())
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { s.log.Info("the connection to the store is back") }),
+		nats.ReconnectHandler(func(*nats.Conn) { s.log.Debug("the connection to the store is back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.log.Debug("store", "error", err) }),
 	}
 	if s.engine != nil {
@@ -184,7 +189,7 @@ func (s *Store) connect() (*nats.Conn, error) {
 	}
 	conn, err := nats.Connect(s.conf.URL, options...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the store at %q: %w; is a NATS server with JetStream there?", s.conf.URL, err)
+		return nil, fmt.Errorf("connect to the store at %q: %w; is a NATS server with JetStream there?", s.place(), err)
 	}
 	return conn, nil
 }
@@ -197,7 +202,7 @@ func (s *Store) await(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return fmt.Errorf("the store at %q is a NATS server without JetStream: start it with -js, or enable it for the account", s.conf.URL)
+			return fmt.Errorf("the store at %q is a NATS server without JetStream: start it with -js, or enable it for the account", s.place())
 		}
 		select {
 		case <-ctx.Done():
@@ -207,12 +212,21 @@ func (s *Store) await(ctx context.Context) error {
 	}
 }
 
-// place is where the state is, for people.
+// place is where the state is, for people: no user or password of a URL.
 func (s *Store) place() string {
 	if s.conf.Dir != "" {
 		return s.conf.Dir
 	}
-	return s.conf.URL
+	servers := strings.Split(s.conf.URL, ",")
+	for i, u := range servers {
+		scheme, rest, ok := strings.Cut(u, "://")
+		if at := strings.LastIndex(rest, "@"); ok && at >= 0 {
+			servers[i] = scheme + "://" + rest[at+1:]
+		} else if at := strings.LastIndex(u, "@"); at >= 0 {
+			servers[i] = u[at+1:]
+		}
+	}
+	return strings.Join(servers, ",")
 }
 
 func (s *Store) ask(ctx context.Context) error {
@@ -269,6 +283,13 @@ func (s *Store) Down() string {
 	}
 	return ""
 }
+
+// Instance is this store's name if its state is this process's alone, as an embedded engine's is, whose directory is locked: what bears another
+// name was written by a process that is gone. Else it is "".
+func (s *Store) Instance() string { return s.instance }
+
+// Place is where the state is, for people: a directory, or the URL of a cluster, without credentials.
+func (s *Store) Place() string { return s.place() }
 
 // Close ends the connection and an embedded engine. What was acknowledged is on disk already.
 func (s *Store) Close() {
