@@ -160,12 +160,16 @@ func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestS
 		return nil, err // the deadline stays, for the server reads what is left of the body before it answers
 	}
 	_ = rc.SetReadDeadline(time.Time{})
-	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire))}, nil
+	if wire, err = m.appendCursor(wire, x.r); err != nil {
+		return nil, err
+	}
+	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire)), wire: wire}, nil
 }
 
 // requestSource gives the request messages one by one, and remembers what was wrong with one of them.
 type requestSource struct {
 	next      func() (*call.Frame, error)
+	wire      []byte // of a single message
 	interrupt func() // makes next return; nil if it never blocks
 	stop      func() // ends the reading and waits; may be nil
 	err       error  // of next, if it was the caller's fault

@@ -49,6 +49,8 @@ type Config struct {
 	MaxBodyBytes int64
 	// Heartbeat is the time after which a silent event stream gets a comment. Default 15 s.
 	Heartbeat time.Duration
+	// Reconnect is what event streams tell their readers to wait before they come back, each up to twice as long. Default 2 s.
+	Reconnect time.Duration
 	// Grace is how long a stream waits for the backend's header, first message or refusal before it answers 200. Default 500 ms.
 	Grace time.Duration
 	// StallTimeout is how long one write, or the reading of a whole request body, may take before the caller is dropped; it replaces the
@@ -73,6 +75,7 @@ type Gateway struct {
 	origins   *origin.Policy
 	maxBody   int64
 	heartbeat time.Duration
+	reconnect time.Duration
 	grace     time.Duration
 	stall     time.Duration
 	json      transcode.WriteOptions
@@ -104,6 +107,7 @@ func New(c Config) *Gateway {
 		origins:    origin.New(c.AllowedHosts, c.AllowedOrigins),
 		maxBody:    orDefault(c.MaxBodyBytes, 4<<20),
 		heartbeat:  orDefault(c.Heartbeat, 15*time.Second),
+		reconnect:  orDefault(c.Reconnect, 2*time.Second),
 		grace:      orDefault(c.Grace, 500*time.Millisecond),
 		stall:      orDefault(c.StallTimeout, 30*time.Second),
 		json:       c.JSON,

@@ -31,6 +31,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/toolway/toolway/gateway"
+	_ "github.com/toolway/toolway/gen/toolway/v1" // toolway/v1/options.proto, likewise
 	"github.com/toolway/toolway/interceptors"
 	backends "github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
@@ -42,8 +43,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const library = "/library.v1.Library/"
 
-// librarySet compiles testdata/library.proto with everything it imports.
-var librarySet = sync.OnceValues(func() (*descriptorpb.FileDescriptorSet, error) {
+// librarySet is testdata/library.proto with everything it imports.
+var librarySet = sync.OnceValues(func() (*descriptorpb.FileDescriptorSet, error) { return compileSet("library.proto") })
+
+// compileSet compiles a file of testdata with everything it imports.
+func compileSet(file string) (*descriptorpb.FileDescriptorSet, error) {
 	c := protocompile.Compiler{
 		Resolver: protocompile.CompositeResolver{
 			&protocompile.SourceResolver{ImportPaths: []string{"testdata"}},
@@ -54,7 +58,7 @@ var librarySet = sync.OnceValues(func() (*descriptorpb.FileDescriptorSet, error)
 		},
 		SourceInfoMode: protocompile.SourceInfoStandard,
 	}
-	files, err := c.Compile(context.Background(), "library.proto")
+	files, err := c.Compile(context.Background(), file)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +83,7 @@ var librarySet = sync.OnceValues(func() (*descriptorpb.FileDescriptorSet, error)
 	}
 	out := &descriptorpb.FileDescriptorSet{}
 	return out, proto.Unmarshal(wire, out)
-})
+}
 
 func librarySnapshot(t testing.TB) *catalog.Snapshot {
 	t.Helper()
@@ -185,17 +189,37 @@ func newGateway(t testing.TB, b *backend, edit func(*gateway.Config)) *gateway.G
 	if b.snapshot == nil {
 		b.snapshot = librarySnapshot(t)
 	}
-	c := gateway.Config{Catalog: catalog.Fixed(b.snapshot), Handler: b.start(t), Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))}
+	c := gateway.Config{Catalog: catalog.Fixed(b.snapshot), Handler: b.start(t), Logger: slog.New(slog.NewTextHandler(newTestLog(t), nil))}
 	if edit != nil {
 		edit(&c)
 	}
 	return gateway.New(c)
 }
 
-type testLog struct{ testing.TB }
+// testLog writes to a test's log while the test runs: handlers of HTTP/2 may outlive their server's Close.
+type testLog struct {
+	t testing.TB
 
-func (l testLog) Write(p []byte) (int, error) {
-	l.Log(strings.TrimSpace(string(p)))
+	mu   sync.Mutex
+	over bool
+}
+
+func newTestLog(t testing.TB) *testLog {
+	l := &testLog{t: t}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.over = true
+	})
+	return l
+}
+
+func (l *testLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.t.Log(strings.TrimSpace(string(p)))
+	}
 	return len(p), nil
 }
 

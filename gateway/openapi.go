@@ -302,7 +302,7 @@ func (b *apiBuilder) response(r *route) object {
 	}
 	return object{
 		"description": "A stream of messages. As " + ndjson + ": one JSON object a line; if the stream breaks, a last line {\"error\": google.rpc.Status}. " +
-			"As " + eventStream + ": one event a message, then an event \"end\", or \"error\" with a google.rpc.Status.",
+			"As " + eventStream + ": one event a message, then an event \"end\", or \"error\" or \"resync_required\" with a google.rpc.Status.",
 		"content": object{
 			ndjson:      object{"schema": schema},
 			eventStream: object{"schema": object{"type": "string", "description": "Events whose data is one JSON object in one line."}},

@@ -73,17 +73,16 @@ func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, erro
 // appendPath appends what the path sets.
 func (m match) appendPath(dst []byte) ([]byte, error) {
 	for i, v := range m.template.vars {
-		before := len(dst)
 		var err error
 		values := m.values[i : i+1]
 		if m.params[i].field.IsList() {
 			values = strings.Split(values[0], ",")
 		}
+		if len(dst) > 0 { // a zero value is not written, and would leave what the body says
+			dst = append(dst, m.params[i].zero...)
+		}
 		if dst, err = m.method.Request().AppendParam(dst, v.path, values); err != nil {
 			return dst, err
-		}
-		if len(dst) == before && before > 0 {
-			dst = append(dst, m.params[i].zero...)
 		}
 	}
 	return dst, nil

@@ -39,6 +39,7 @@ type route struct {
 	responsePath  []protowire.Number           // of responseField, outermost first
 	rawResponse   bool                         // the reply is a google.api.HttpBody
 	updateMask    protoreflect.FieldDescriptor // filled from a PATCH body; nil if there is nothing to fill
+	cursors       cursors                      // of a stream
 }
 
 // pathParam is what a template's variable sets.
@@ -53,7 +54,7 @@ func compile(m *catalog.Method, b catalog.Binding) (*route, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &route{method: m, verb: b.Verb, template: t, source: b.Template, body: b.Body, responseBody: b.ResponseBody}
+	r := &route{method: m, verb: b.Verb, template: t, source: b.Template, body: b.Body, responseBody: b.ResponseBody, cursors: newCursors(m)}
 	if r.verb == "" {
 		return nil, fmt.Errorf("path template %q: no HTTP method", b.Template)
 	}
@@ -123,7 +124,7 @@ func fieldAt(md protoreflect.MessageDescriptor, path string) (numbers []protowir
 func rpc(m *catalog.Method) *route {
 	service, name, _ := strings.Cut(strings.TrimPrefix(m.FullMethod, "/"), "/")
 	r := &route{
-		method: m, verb: http.MethodPost, source: m.FullMethod, body: wholeBody,
+		method: m, verb: http.MethodPost, source: m.FullMethod, body: wholeBody, cursors: newCursors(m),
 		template: &template{segments: []segment{{text: service}, {text: name}}},
 	}
 	r.rawBody, r.rawResponse = isHTTPBody(m.Desc.Input()), isHTTPBody(m.Desc.Output())

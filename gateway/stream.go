@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,7 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exch
 	switch {
 	case accepts(x.r.Header, eventStream):
 		out.form = events
+		out.positioned, out.returns = m.cursors.positioned(requests.wire), m.returning(x.r)
 	case m.rawResponse:
 		out.form = raw
 	}
@@ -83,6 +85,8 @@ type writer struct {
 	cancel  context.CancelFunc // of the call
 	clears  bool               // write deadlines must be taken back after each write (HTTP/2 fires them when idle too)
 	form    form
+	// Of a reader of events: whether the request says where to go on, and whether it has lost the stream before.
+	positioned, returns bool
 
 	wake, space  chan struct{} // capacity 1
 	finish, done chan struct{}
@@ -97,6 +101,7 @@ type writer struct {
 	contentType string
 	replayed    bool
 	committed   bool
+	sentID      bool // a message with a cursor has been passed on
 	refused     bool // the call has failed before anything was sent: nothing will be, here
 	trailer     *status.Status
 }
@@ -152,6 +157,8 @@ func (o *writer) encode(m match, f *call.Frame) (err error) {
 	}()
 	switch o.form {
 	case events:
+		o.pending = m.cursors.appendHead(o.pending, f.Bytes())
+		o.sentID = m.cursors.id != nil
 		o.pending = append(o.pending, "data: "...)
 		o.pending, err = o.gateway.appendJSONReply(o.pending, m, f)
 		o.pending = append(o.pending, "\n\n"...)
@@ -173,7 +180,7 @@ func (o *writer) encode(m match, f *call.Frame) (err error) {
 func (o *writer) end(ctx context.Context, m match, err error) bool {
 	o.mu.Lock()
 	o.replayed = o.call.Replayed
-	if err == nil {
+	if err == nil || !o.committed && o.tells(ctx, m, err) {
 		o.committed = true
 	}
 	if o.committed {
@@ -201,11 +208,9 @@ func (o *writer) finishWith(ctx context.Context, m match, err error) {
 	o.trailer = st
 	switch {
 	case o.form == events && err != nil:
-		o.pending = append(o.pending, "event: error\ndata: "...)
-		o.pending = appendStatus(o.pending, st.Proto(), m.method.Backend)
-		o.pending = append(o.pending, "\n\n"...)
+		o.pending = o.appendFailure(o.pending, m, st)
 	case o.form == events:
-		o.pending = append(o.pending, "event: end\ndata: {}\n\n"...)
+		o.pending = append(o.pending, "event: "+eventEnd+"\ndata: {}\n\n"...)
 	case o.form == lines && err != nil:
 		o.pending = append(o.pending, `{"error":`...)
 		o.pending = appendStatus(o.pending, st.Proto(), m.method.Backend)
@@ -270,7 +275,8 @@ func (o *writer) draining() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.form == events && o.trailer == nil {
-		o.pending = append(o.pending, "event: server_draining\ndata: {}\n\n"...)
+		o.pending = appendRetry(o.pending, o.gateway.reconnect)
+		o.pending = append(o.pending, "event: "+eventDraining+"\ndata: {}\n\n"...)
 	}
 }
 
@@ -297,6 +303,9 @@ func (o *writer) send(ctx context.Context, sent, last bool) (bool, error) {
 	if !sent {
 		markReplayed(o.w.Header(), replayed)
 		o.writeHeader(md, contentType)
+		if o.form == events {
+			out = slices.Insert(out, 0, append(appendRetry(nil, o.gateway.reconnect), '\n')...)
+		}
 	}
 	if _, err := o.w.Write(out); err != nil {
 		return true, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -150,7 +151,7 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// readEvent returns the next event or comment without its blank line.
+// readEvent returns the next event or comment without its blank line and how long to wait before coming back.
 func readEvent(t testing.TB, r *bufio.Reader) string {
 	t.Helper()
 	var b strings.Builder
@@ -159,12 +160,20 @@ func readEvent(t testing.TB, r *bufio.Reader) string {
 		if err != nil {
 			t.Fatalf("read event: %v after %q", err, b.String())
 		}
-		if line == "\n" {
+		if strings.HasPrefix(line, "retry: ") {
+			continue
+		}
+		if line == "\n" && b.Len() > 0 {
 			return strings.TrimSuffix(b.String(), "\n")
 		}
-		b.WriteString(line)
+		if line != "\n" {
+			b.WriteString(line)
+		}
 	}
 }
+
+// retryLine is the first thing in every event stream.
+var retryLine = regexp.MustCompile(`^retry: [0-9]+\n\n`)
 
 func TestEventStream(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -247,7 +256,7 @@ func TestEmptyStream(t *testing.T) {
 	for accept, want := range map[string]string{"text/event-stream": "event: end\ndata: {}\n\n", "*/*": ""} {
 		go func() { s.end <- nil }()
 		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", accept)
-		if got := text(t, res); res.StatusCode != http.StatusOK || got != want {
+		if got := retryLine.ReplaceAllString(text(t, res), ""); res.StatusCode != http.StatusOK || got != want {
 			t.Errorf("Accept %q: %d %q, want %q", accept, res.StatusCode, got, want)
 		}
 		await(t, "start", s.started)
@@ -267,7 +276,7 @@ func TestStreamBreaks(t *testing.T) {
 			s.end <- status.Error(codes.NotFound, "shelf is gone")
 		}()
 		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", tt.accept)
-		if got := text(t, res); res.StatusCode != http.StatusOK || got != tt.want {
+		if got := retryLine.ReplaceAllString(text(t, res), ""); res.StatusCode != http.StatusOK || got != tt.want {
 			t.Errorf("Accept %q: %d %q, want %q", tt.accept, res.StatusCode, got, tt.want)
 		}
 	}

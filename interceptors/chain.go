@@ -35,6 +35,7 @@ func Default(o Options) []Policy {
 		Observe(o),
 		Audit(o),
 		Deadline(o),
+		Resume(o),
 		Errors(o),
 		Authenticate(o),
 		Authorise(o),

@@ -115,6 +115,9 @@ func describe(st *status.Status, c *call.Call) *toolError {
 // hint says what to do next. Where the code leaves open whether anything happened, it depends on how far the call got and on whether
 // the contract lets it be repeated. Of an error of the mesh's own, its own hint fits better than one for any such code.
 func (e *toolError) hint(code codes.Code, c *call.Call) string {
+	if at, field := e.Metadata["cursor"], e.Metadata["cursor_field"]; at != "" && field != "" && c.Method.Kind().Server {
+		return fmt.Sprintf("the stream broke; the items up to cursor %q may be kept: call again with %s %q to go on behind them", at, jsonPath(c.Method.Desc.Input(), field), at)
+	}
 	own := e.ownHint()
 	if code != codes.Unavailable && code != codes.DeadlineExceeded {
 		return or(own, hints[code])

@@ -15,7 +15,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
@@ -301,4 +303,28 @@ func BenchmarkInvisible(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A stream that breaks leaves its items, and says where to go on.
+func TestBrokenStreamSaysWhereToGoOn(t *testing.T) {
+	l := newLists(t, func(c *mcpadapter.Config) {
+		c.Handler = interceptors.Chain(streamHandler(c.Handler), interceptors.Resume(interceptors.Options{}))
+	})
+	l.err = status.Error(codes.Unavailable, "gone")
+	r := l.call("lists_follow", `{"id":"e1"}`, `{"id":"e2"}`)
+	if !r.IsError || len(r.Content) == 0 {
+		t.Fatalf("%+v, want an error", r)
+	}
+	for _, want := range []string{`cursor "e2" may be kept`, `call again with after "e2"`} {
+		if !strings.Contains(r.Content[0].Text, want) {
+			t.Errorf("text %q has no %q", r.Content[0].Text, want)
+		}
+	}
+	if !strings.Contains(string(r.StructuredContent), `"cursor":"e2"`) || !strings.Contains(string(r.StructuredContent), `"items":[{"id":"e1"},{"id":"e2"}]`) {
+		t.Errorf("structured content %s, want the cursor and the items", r.StructuredContent)
+	}
+}
+
+func streamHandler(h call.Handler) grpc.StreamHandler {
+	return func(_ any, s grpc.ServerStream) error { return h(s) }
 }

@@ -28,3 +28,21 @@ func Error(code codes.Code, reason, message string, pairs ...string) error {
 	}
 	return st.Err()
 }
+
+// ResyncRequired is the reason by which whoever keeps a stream's messages says that those after the caller's cursor are no longer kept.
+const ResyncRequired = "RESYNC_REQUIRED"
+
+// Resync says whether a stream cannot go on from the caller's position: the reason is ResyncRequired, or the code OUT_OF_RANGE, which means
+// that only where the caller has a position.
+func Resync(st *status.Status, positioned bool) bool {
+	if positioned && st.Code() == codes.OutOfRange {
+		return true
+	}
+	for _, d := range st.Proto().GetDetails() {
+		var info errdetails.ErrorInfo
+		if d.MessageIs(&info) && d.UnmarshalTo(&info) == nil && info.GetReason() == ResyncRequired {
+			return true
+		}
+	}
+	return false
+}

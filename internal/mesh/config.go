@@ -123,6 +123,8 @@ type HTTP struct {
 	MaxBodyBytes int64 `yaml:"max_body_bytes"`
 	// Heartbeat is how often a silent event stream gets a comment. Default 15s.
 	Heartbeat Duration `yaml:"heartbeat"`
+	// Reconnect is what event streams tell their readers to wait before they come back, each up to twice as long. Default 2s.
+	Reconnect Duration `yaml:"reconnect"`
 	// TLS is how to serve with TLS; none means plaintext.
 	TLS *ServerTLS `yaml:"tls"`
 	// PublicURL is scheme and host by which clients know the mesh: "https://tools.example.com". Default: as each request has it.

@@ -201,7 +201,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	m.gateway = gateway.New(gateway.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
-		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat),
+		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat), Reconnect: time.Duration(c.HTTP.Reconnect),
 		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
 	})
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
