@@ -145,19 +145,17 @@ func appendRetry(dst []byte, d time.Duration) []byte {
 
 // appendFailure appends the event with which a stream ends that has failed.
 func (o *writer) appendFailure(dst []byte, m match, st *status.Status) []byte {
-	switch {
-	case o.resync(m, st):
+	if o.resync(m, st) {
 		// Without an id of its own, so that a reader who comes back by itself begins anew in place of asking for what is gone.
 		dst = append(dst, "id:\nevent: "+eventResync+"\ndata: "...)
-	default:
-		dst = append(dst, "event: "+eventError+"\n"...)
-		if delay, ok := retryDelay(st); ok {
-			dst = appendRetry(dst, delay)
-		}
-		dst = append(dst, "data: "...)
+	} else {
+		dst = append(dst, "event: "+eventError+"\ndata: "...)
 	}
-	dst = appendStatus(dst, st.Proto(), m.method.Backend)
-	return append(dst, "\n\n"...)
+	dst = append(appendStatus(dst, st.Proto(), m.method.Backend), '\n')
+	if delay, ok := retryDelay(st); ok {
+		dst = appendRetry(dst, delay)
+	}
+	return append(dst, '\n')
 }
 
 // resync says whether the stream has failed because it cannot go on from where the reader is.

@@ -297,7 +297,7 @@ func TestStreamThatCannotGoOn(t *testing.T) {
 		{"lines", "/v1/feed?position.after=3", "*/*", "", resync, 400, `{"code":9,`},
 		{"backend away at first", "/v1/feed", "text/event-stream", "", status.Error(codes.Unavailable, "away"), 503, `{"code":14,`},
 		{"backend away", "/v1/feed", "text/event-stream", "3", status.Error(codes.Unavailable, "away"), 200, "event: error\ndata: {\"code\":14,"},
-		{"limit", "/v1/feed", "text/event-stream", "3", later, 200, "event: error\nretry: "},
+		{"limit", "/v1/feed", "text/event-stream", "3", later, 200, "event: error\ndata: {\"code\":8,"},
 		{"not allowed", "/v1/feed", "text/event-stream", "3", status.Error(codes.PermissionDenied, "no"), 403, `{"code":7,`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -309,11 +309,27 @@ func TestStreamThatCannotGoOn(t *testing.T) {
 			if got := retryLine.ReplaceAllString(body, ""); res.StatusCode != c.code || !strings.HasPrefix(got, c.want) {
 				t.Errorf("%d %q, want %d %q", res.StatusCode, got, c.code, c.want)
 			}
+			if _, told := retryAfter(body); errors.Is(c.err, later) && (told < 7000 || told > 14000) {
+				t.Errorf("body %q: want the delay of the RetryInfo, up to twice as long", body)
+			}
 			if c.code == http.StatusOK != retryLine.MatchString(body) {
 				t.Errorf("body %q: only event streams say when to come back", body)
 			}
 		})
 	}
+}
+
+// retryAfter returns the first and the last time that a stream says to wait, in ms.
+func retryAfter(body string) (first, last int) {
+	for line := range strings.SplitSeq(body, "\n") {
+		if ms, err := strconv.Atoi(strings.TrimPrefix(line, "retry: ")); err == nil && strings.HasPrefix(line, "retry: ") {
+			if first == 0 {
+				first = ms
+			}
+			last = ms
+		}
+	}
+	return first, last
 }
 
 // Ids and types that cannot stand in an event, or come back in a header, are left out; the message is not.
@@ -364,10 +380,9 @@ func TestReconnectIsSpread(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {
 		body := text(t, srv.open(t.Context(), "GET", "/v1/feed", nil, "Accept", "text/event-stream", "Last-Event-ID", "0"))
-		first, _, _ := strings.Cut(body, "\n")
-		ms, err := strconv.Atoi(strings.TrimPrefix(first, "retry: "))
-		if err != nil || ms < 3000 || ms > 6000 {
-			t.Fatalf("first line %q, want 3000 to 6000 ms", first)
+		ms, _ := retryAfter(body)
+		if ms < 3000 || ms > 6000 {
+			t.Fatalf("%q: want 3000 to 6000 ms at first", body)
 		}
 		seen[ms] = true
 	}

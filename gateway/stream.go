@@ -275,8 +275,8 @@ func (o *writer) draining() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.form == events && o.trailer == nil {
-		o.pending = appendRetry(o.pending, o.gateway.reconnect)
-		o.pending = append(o.pending, "event: "+eventDraining+"\ndata: {}\n\n"...)
+		o.pending = append(o.pending, "event: "+eventDraining+"\ndata: {}\n"...)
+		o.pending = append(appendRetry(o.pending, o.gateway.reconnect), '\n')
 	}
 }
 

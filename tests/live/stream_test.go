@@ -43,7 +43,7 @@ func TestCurlSeesEachEventAsItIsSent(t *testing.T) {
 			lines := bufio.NewScanner(out)
 			next := func() string {
 				for lines.Scan() {
-					if l := lines.Text(); l != "" && !strings.HasPrefix(l, ":") {
+					if l := lines.Text(); l != "" && !strings.HasPrefix(l, ":") && !strings.HasPrefix(l, "retry: ") {
 						return l
 					}
 				}
@@ -94,8 +94,8 @@ func TestStreamBreaks(t *testing.T) {
 		}
 	}
 	events := strings.Split(strings.TrimRight(string(b), "\n"), "\n\n")
-	if len(events) != 3 || !strings.HasPrefix(events[2], "event: error\ndata: {") || !strings.Contains(events[2], `"code":8`) || !strings.Contains(events[2], "PLANNED") {
-		t.Errorf("events = %q, want two and an error with code 8 and its details", events)
+	if len(events) != 4 || !strings.HasPrefix(events[0], "retry: ") || !strings.HasPrefix(events[3], "event: error\ndata: {") || !strings.Contains(events[3], `"code":8`) || !strings.Contains(events[3], "PLANNED") {
+		t.Errorf("events = %q, want when to come back, two and an error with code 8 and its details", events)
 	}
 }
 
