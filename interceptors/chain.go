@@ -48,6 +48,7 @@ func Default(o Options) []Policy {
 		DataFlow(o),
 		Idempotency(o),
 		Approval(o),
+		Task(o),
 		Cache(o),
 		Redact(o),
 	}

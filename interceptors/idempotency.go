@@ -95,7 +95,7 @@ func (p *idempotency) forMethod(m *catalog.Method) grpc.StreamServerInterceptor 
 		case key == "" && m.Policy.KeyRequired:
 			c.Decide(idempotencyName, "refused", "the call has no key")
 			return keyMissing(m, template)
-		case key == "":
+		case key == "", key == c.Task: // the key of a task whose call has none: the task's own record sees to it
 			return handler(srv, stream)
 		}
 		carry(c, key)
@@ -130,7 +130,7 @@ func (p *idempotency) once(c *call.Call, srv any, stream grpc.ServerStream, hand
 				"hint", "a key stands for one request: send the same request again, or a new key; nothing was done")
 		case found.State == KeyDone:
 			return replay(c, stream, &found)
-		case found.State == KeyRunning && now.Before(found.Lease):
+		case found.State == KeyRunning && now.Before(found.Lease) && (found.Owner != c.ID || c.Task == ""): // of a task, the worker before this one is gone
 			c.Decide(idempotencyName, "refused", "call "+found.Owner+" with this key is under way")
 			return inProgress(found.Owner)
 		case !dedupes:

@@ -41,6 +41,8 @@ type Options struct {
 	Idempotency IdempotencyOptions
 	// Approval says where approvals are kept.
 	Approval ApprovalOptions
+	// Task says who takes calls that run as tasks.
+	Task TaskOptions
 	// Limits protect the mesh and its backends from too many calls.
 	Limits LimitOptions
 	// Cache bounds the cache of replies.

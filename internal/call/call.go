@@ -58,6 +58,11 @@ type Call struct {
 	Steps []Step
 	// Attempts are the tries at a backend, in order; hedged ones overlap in time.
 	Attempts []Attempt
+	// Async is set by a door whose caller wants a task in place of the answer. The chain may give the answer all the same, if it has it at hand.
+	Async *Async
+	// Task is the id of the task that the call has become, if Async is set, else of the one that it is a run of; "" if there is none. A door whose
+	// call has become a task tells its caller the id; there is no reply then, or an empty one.
+	Task string
 	// Approval is the id of the approval that let the call through, or that it waits for; "" if none.
 	Approval string
 	// Confirm is the id of the confirmation that the caller brings with the call: metadata or header toolway-confirm, MCP's _meta
@@ -127,6 +132,16 @@ func NewID() string {
 	hex.Encode(text[:], raw[:])
 	return string(text[:])
 }
+
+// Async is how a caller wants its task to be.
+type Async struct {
+	// Timeout is how long the call may take, and TTL how long the task is kept once it has ended. Zero, or what is beyond the operator's bounds: the
+	// operator's.
+	Timeout, TTL time.Duration
+}
+
+// TaskHeader is the reply metadata that carries the id of the task that a call has become.
+const TaskHeader = "toolway-task"
 
 // Freshness says how old an answer is. The zero value is an answer that the backend has just given and that must not be reused.
 type Freshness struct {

@@ -36,6 +36,8 @@ type Policy struct {
 	CursorField, EventIDField, EventTypeField string
 	// MaxResultBytes, MaxResultItems and MaxResultDepth bound one result as JSON; 0 leaves the bound to the operator.
 	MaxResultBytes, MaxResultItems, MaxResultDepth int
+	// Task says whether calls may run as tasks.
+	Task TaskSupport
 	// Labels are the service's or a rule's, by which views choose.
 	Labels []string
 	// Doors are the only ones that expose the method; nil where the configuration does not say so for it.
@@ -169,7 +171,7 @@ func policyOf(md protoreflect.MethodDescriptor, o terms, h Hints, ev hintEvidenc
 	key, stream, limits := opt.GetIdempotency(), opt.GetStream(), opt.GetResultLimits()
 	p := Policy{
 		Scopes: opt.GetScopes(), Approval: approvalOf(opt.GetApproval()), ApproverScope: opt.GetApproverScope(), Cost: max(1, int(opt.GetCost())),
-		Priority: priorityOf(opt.GetPriority()), CacheTTL: duration(opt.GetCacheTtl()), Labels: o.labels, Doors: o.doors,
+		Priority: priorityOf(opt.GetPriority()), CacheTTL: duration(opt.GetCacheTtl()), Labels: o.labels, Doors: o.doors, Task: taskSupportOf(opt.GetTask()),
 		KeyTemplate: key.GetKeyTemplate(), KeyField: key.GetKeyField(), KeyRequired: key.GetRequired(),
 		CursorField: stream.GetCursorField(), EventIDField: stream.GetEventIdField(), EventTypeField: stream.GetEventTypeField(),
 		MaxResultBytes: int(limits.GetMaxBytes()), MaxResultItems: int(limits.GetMaxItems()), MaxResultDepth: int(limits.GetMaxDepth()),
@@ -179,7 +181,7 @@ func policyOf(md protoreflect.MethodDescriptor, o terms, h Hints, ev hintEvidenc
 		"title": opt.GetTitle() != "", "description": opt.GetDescription() != "", "tool_name": opt.GetToolName() != "", "examples": len(opt.GetExamples()) > 0,
 		"timeout": opt.GetTimeout() != nil, "max_timeout": opt.GetMaxTimeout() != nil, "cache_ttl": opt.GetCacheTtl() != nil,
 		"scopes": len(opt.GetScopes()) > 0, "approval": opt.GetApproval() != 0, "approver_scope": opt.GetApproverScope() != "",
-		"cost": opt.GetCost() > 0, "priority": opt.GetPriority() != 0,
+		"cost": opt.GetCost() > 0, "priority": opt.GetPriority() != 0, "task": opt.GetTask() != 0,
 		"idempotency.key_template": p.KeyTemplate != "", "idempotency.key_field": p.KeyField != "", "idempotency.required": p.KeyRequired,
 		"stream.cursor_field": p.CursorField != "", "stream.event_id_field": p.EventIDField != "", "stream.event_type_field": p.EventTypeField != "",
 		"result_limits.max_bytes": p.MaxResultBytes > 0, "result_limits.max_items": p.MaxResultItems > 0, "result_limits.max_depth": p.MaxResultDepth > 0,

@@ -28,6 +28,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TaskSupport says whether calls of a method may run as tasks.
+type TaskSupport int32
+
+const (
+	// As optional.
+	TaskSupport_TASK_SUPPORT_UNSPECIFIED TaskSupport = 0
+	// If the caller wants it.
+	TaskSupport_TASK_SUPPORT_OPTIONAL TaskSupport = 1
+	// Never: whoever calls waits for the answer.
+	TaskSupport_TASK_SUPPORT_FORBIDDEN TaskSupport = 2
+	// Always: a call of a caller that does not want a task is refused.
+	TaskSupport_TASK_SUPPORT_REQUIRED TaskSupport = 3
+)
+
+// Enum value maps for TaskSupport.
+var (
+	TaskSupport_name = map[int32]string{
+		0: "TASK_SUPPORT_UNSPECIFIED",
+		1: "TASK_SUPPORT_OPTIONAL",
+		2: "TASK_SUPPORT_FORBIDDEN",
+		3: "TASK_SUPPORT_REQUIRED",
+	}
+	TaskSupport_value = map[string]int32{
+		"TASK_SUPPORT_UNSPECIFIED": 0,
+		"TASK_SUPPORT_OPTIONAL":    1,
+		"TASK_SUPPORT_FORBIDDEN":   2,
+		"TASK_SUPPORT_REQUIRED":    3,
+	}
+)
+
+func (x TaskSupport) Enum() *TaskSupport {
+	p := new(TaskSupport)
+	*p = x
+	return p
+}
+
+func (x TaskSupport) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskSupport) Descriptor() protoreflect.EnumDescriptor {
+	return file_toolway_v1_options_proto_enumTypes[0].Descriptor()
+}
+
+func (TaskSupport) Type() protoreflect.EnumType {
+	return &file_toolway_v1_options_proto_enumTypes[0]
+}
+
+func (x TaskSupport) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskSupport.Descriptor instead.
+func (TaskSupport) EnumDescriptor() ([]byte, []int) {
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
 // Approval says who must agree to a call before it runs.
 type Approval int32
 
@@ -69,11 +126,11 @@ func (x Approval) String() string {
 }
 
 func (Approval) Descriptor() protoreflect.EnumDescriptor {
-	return file_toolway_v1_options_proto_enumTypes[0].Descriptor()
+	return file_toolway_v1_options_proto_enumTypes[1].Descriptor()
 }
 
 func (Approval) Type() protoreflect.EnumType {
-	return &file_toolway_v1_options_proto_enumTypes[0]
+	return &file_toolway_v1_options_proto_enumTypes[1]
 }
 
 func (x Approval) Number() protoreflect.EnumNumber {
@@ -82,7 +139,7 @@ func (x Approval) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Approval.Descriptor instead.
 func (Approval) EnumDescriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{0}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{1}
 }
 
 // Priority is the order in which calls are kept under overload.
@@ -126,11 +183,11 @@ func (x Priority) String() string {
 }
 
 func (Priority) Descriptor() protoreflect.EnumDescriptor {
-	return file_toolway_v1_options_proto_enumTypes[1].Descriptor()
+	return file_toolway_v1_options_proto_enumTypes[2].Descriptor()
 }
 
 func (Priority) Type() protoreflect.EnumType {
-	return &file_toolway_v1_options_proto_enumTypes[1]
+	return &file_toolway_v1_options_proto_enumTypes[2]
 }
 
 func (x Priority) Number() protoreflect.EnumNumber {
@@ -139,7 +196,7 @@ func (x Priority) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Priority.Descriptor instead.
 func (Priority) EnumDescriptor() ([]byte, []int) {
-	return file_toolway_v1_options_proto_rawDescGZIP(), []int{1}
+	return file_toolway_v1_options_proto_rawDescGZIP(), []int{2}
 }
 
 // Role is who speaks.
@@ -179,11 +236,11 @@ func (x PromptMessage_Role) String() string {
 }
 
 func (PromptMessage_Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_toolway_v1_options_proto_enumTypes[2].Descriptor()
+	return file_toolway_v1_options_proto_enumTypes[3].Descriptor()
 }
 
 func (PromptMessage_Role) Type() protoreflect.EnumType {
-	return &file_toolway_v1_options_proto_enumTypes[2]
+	return &file_toolway_v1_options_proto_enumTypes[3]
 }
 
 func (x PromptMessage_Role) Number() protoreflect.EnumNumber {
@@ -240,7 +297,9 @@ type MethodOptions struct {
 	// Bounds on what one call may return to an agent or browser. Default: the operator's.
 	ResultLimits *ResultLimits `protobuf:"bytes,19,opt,name=result_limits,json=resultLimits,proto3" json:"result_limits,omitempty"`
 	// What the method is as a resource, where it is no standard Get method of a google.api.resource, or is to be shown in other words.
-	Resource      *Resource `protobuf:"bytes,20,opt,name=resource,proto3" json:"resource,omitempty"`
+	Resource *Resource `protobuf:"bytes,20,opt,name=resource,proto3" json:"resource,omitempty"`
+	// Whether calls may run as tasks: the caller gets a handle at once, and the mesh sees to the call. Default: if the caller wants it.
+	Task          TaskSupport `protobuf:"varint,21,opt,name=task,proto3,enum=toolway.v1.TaskSupport" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -413,6 +472,13 @@ func (x *MethodOptions) GetResource() *Resource {
 		return x.Resource
 	}
 	return nil
+}
+
+func (x *MethodOptions) GetTask() TaskSupport {
+	if x != nil {
+		return x.Task
+	}
+	return TaskSupport_TASK_SUPPORT_UNSPECIFIED
 }
 
 // Idempotency says what makes two calls the same call.
@@ -1124,7 +1190,7 @@ var File_toolway_v1_options_proto protoreflect.FileDescriptor
 const file_toolway_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"\x18toolway/v1/options.proto\x12\n" +
-	"toolway.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\x86\a\n" +
+	"toolway.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb3\a\n" +
 	"\rMethodOptions\x12\x1b\n" +
 	"\ttool_name\x18\x01 \x01(\tR\btoolName\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -1150,7 +1216,8 @@ const file_toolway_v1_options_proto_rawDesc = "" +
 	"\vidempotency\x18\x11 \x01(\v2\x17.toolway.v1.IdempotencyR\vidempotency\x12*\n" +
 	"\x06stream\x18\x12 \x01(\v2\x12.toolway.v1.StreamR\x06stream\x12=\n" +
 	"\rresult_limits\x18\x13 \x01(\v2\x18.toolway.v1.ResultLimitsR\fresultLimits\x120\n" +
-	"\bresource\x18\x14 \x01(\v2\x14.toolway.v1.ResourceR\bresourceB\f\n" +
+	"\bresource\x18\x14 \x01(\v2\x14.toolway.v1.ResourceR\bresource\x12+\n" +
+	"\x04task\x18\x15 \x01(\x0e2\x17.toolway.v1.TaskSupportR\x04taskB\f\n" +
 	"\n" +
 	"_read_onlyB\x0e\n" +
 	"\f_destructiveB\r\n" +
@@ -1204,7 +1271,12 @@ const file_toolway_v1_options_proto_rawDesc = "" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
-	"\x0eROLE_ASSISTANT\x10\x02*d\n" +
+	"\x0eROLE_ASSISTANT\x10\x02*}\n" +
+	"\vTaskSupport\x12\x1c\n" +
+	"\x18TASK_SUPPORT_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15TASK_SUPPORT_OPTIONAL\x10\x01\x12\x1a\n" +
+	"\x16TASK_SUPPORT_FORBIDDEN\x10\x02\x12\x19\n" +
+	"\x15TASK_SUPPORT_REQUIRED\x10\x03*d\n" +
 	"\bApproval\x12\x18\n" +
 	"\x14APPROVAL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAPPROVAL_NONE\x10\x01\x12\x14\n" +
@@ -1234,52 +1306,54 @@ func file_toolway_v1_options_proto_rawDescGZIP() []byte {
 	return file_toolway_v1_options_proto_rawDescData
 }
 
-var file_toolway_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_toolway_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_toolway_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_toolway_v1_options_proto_goTypes = []any{
-	(Approval)(0),                       // 0: toolway.v1.Approval
-	(Priority)(0),                       // 1: toolway.v1.Priority
-	(PromptMessage_Role)(0),             // 2: toolway.v1.PromptMessage.Role
-	(*MethodOptions)(nil),               // 3: toolway.v1.MethodOptions
-	(*Idempotency)(nil),                 // 4: toolway.v1.Idempotency
-	(*Stream)(nil),                      // 5: toolway.v1.Stream
-	(*ResultLimits)(nil),                // 6: toolway.v1.ResultLimits
-	(*Resource)(nil),                    // 7: toolway.v1.Resource
-	(*FieldOptions)(nil),                // 8: toolway.v1.FieldOptions
-	(*ServiceOptions)(nil),              // 9: toolway.v1.ServiceOptions
-	(*Prompt)(nil),                      // 10: toolway.v1.Prompt
-	(*PromptArgument)(nil),              // 11: toolway.v1.PromptArgument
-	(*PromptMessage)(nil),               // 12: toolway.v1.PromptMessage
-	(*durationpb.Duration)(nil),         // 13: google.protobuf.Duration
-	(*descriptorpb.MethodOptions)(nil),  // 14: google.protobuf.MethodOptions
-	(*descriptorpb.FieldOptions)(nil),   // 15: google.protobuf.FieldOptions
-	(*descriptorpb.ServiceOptions)(nil), // 16: google.protobuf.ServiceOptions
+	(TaskSupport)(0),                    // 0: toolway.v1.TaskSupport
+	(Approval)(0),                       // 1: toolway.v1.Approval
+	(Priority)(0),                       // 2: toolway.v1.Priority
+	(PromptMessage_Role)(0),             // 3: toolway.v1.PromptMessage.Role
+	(*MethodOptions)(nil),               // 4: toolway.v1.MethodOptions
+	(*Idempotency)(nil),                 // 5: toolway.v1.Idempotency
+	(*Stream)(nil),                      // 6: toolway.v1.Stream
+	(*ResultLimits)(nil),                // 7: toolway.v1.ResultLimits
+	(*Resource)(nil),                    // 8: toolway.v1.Resource
+	(*FieldOptions)(nil),                // 9: toolway.v1.FieldOptions
+	(*ServiceOptions)(nil),              // 10: toolway.v1.ServiceOptions
+	(*Prompt)(nil),                      // 11: toolway.v1.Prompt
+	(*PromptArgument)(nil),              // 12: toolway.v1.PromptArgument
+	(*PromptMessage)(nil),               // 13: toolway.v1.PromptMessage
+	(*durationpb.Duration)(nil),         // 14: google.protobuf.Duration
+	(*descriptorpb.MethodOptions)(nil),  // 15: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),   // 16: google.protobuf.FieldOptions
+	(*descriptorpb.ServiceOptions)(nil), // 17: google.protobuf.ServiceOptions
 }
 var file_toolway_v1_options_proto_depIdxs = []int32{
-	13, // 0: toolway.v1.MethodOptions.timeout:type_name -> google.protobuf.Duration
-	13, // 1: toolway.v1.MethodOptions.max_timeout:type_name -> google.protobuf.Duration
-	0,  // 2: toolway.v1.MethodOptions.approval:type_name -> toolway.v1.Approval
-	1,  // 3: toolway.v1.MethodOptions.priority:type_name -> toolway.v1.Priority
-	13, // 4: toolway.v1.MethodOptions.cache_ttl:type_name -> google.protobuf.Duration
-	4,  // 5: toolway.v1.MethodOptions.idempotency:type_name -> toolway.v1.Idempotency
-	5,  // 6: toolway.v1.MethodOptions.stream:type_name -> toolway.v1.Stream
-	6,  // 7: toolway.v1.MethodOptions.result_limits:type_name -> toolway.v1.ResultLimits
-	7,  // 8: toolway.v1.MethodOptions.resource:type_name -> toolway.v1.Resource
-	10, // 9: toolway.v1.ServiceOptions.prompts:type_name -> toolway.v1.Prompt
-	11, // 10: toolway.v1.Prompt.arguments:type_name -> toolway.v1.PromptArgument
-	12, // 11: toolway.v1.Prompt.messages:type_name -> toolway.v1.PromptMessage
-	2,  // 12: toolway.v1.PromptMessage.role:type_name -> toolway.v1.PromptMessage.Role
-	14, // 13: toolway.v1.method:extendee -> google.protobuf.MethodOptions
-	15, // 14: toolway.v1.field:extendee -> google.protobuf.FieldOptions
-	16, // 15: toolway.v1.service:extendee -> google.protobuf.ServiceOptions
-	3,  // 16: toolway.v1.method:type_name -> toolway.v1.MethodOptions
-	8,  // 17: toolway.v1.field:type_name -> toolway.v1.FieldOptions
-	9,  // 18: toolway.v1.service:type_name -> toolway.v1.ServiceOptions
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	16, // [16:19] is the sub-list for extension type_name
-	13, // [13:16] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	14, // 0: toolway.v1.MethodOptions.timeout:type_name -> google.protobuf.Duration
+	14, // 1: toolway.v1.MethodOptions.max_timeout:type_name -> google.protobuf.Duration
+	1,  // 2: toolway.v1.MethodOptions.approval:type_name -> toolway.v1.Approval
+	2,  // 3: toolway.v1.MethodOptions.priority:type_name -> toolway.v1.Priority
+	14, // 4: toolway.v1.MethodOptions.cache_ttl:type_name -> google.protobuf.Duration
+	5,  // 5: toolway.v1.MethodOptions.idempotency:type_name -> toolway.v1.Idempotency
+	6,  // 6: toolway.v1.MethodOptions.stream:type_name -> toolway.v1.Stream
+	7,  // 7: toolway.v1.MethodOptions.result_limits:type_name -> toolway.v1.ResultLimits
+	8,  // 8: toolway.v1.MethodOptions.resource:type_name -> toolway.v1.Resource
+	0,  // 9: toolway.v1.MethodOptions.task:type_name -> toolway.v1.TaskSupport
+	11, // 10: toolway.v1.ServiceOptions.prompts:type_name -> toolway.v1.Prompt
+	12, // 11: toolway.v1.Prompt.arguments:type_name -> toolway.v1.PromptArgument
+	13, // 12: toolway.v1.Prompt.messages:type_name -> toolway.v1.PromptMessage
+	3,  // 13: toolway.v1.PromptMessage.role:type_name -> toolway.v1.PromptMessage.Role
+	15, // 14: toolway.v1.method:extendee -> google.protobuf.MethodOptions
+	16, // 15: toolway.v1.field:extendee -> google.protobuf.FieldOptions
+	17, // 16: toolway.v1.service:extendee -> google.protobuf.ServiceOptions
+	4,  // 17: toolway.v1.method:type_name -> toolway.v1.MethodOptions
+	9,  // 18: toolway.v1.field:type_name -> toolway.v1.FieldOptions
+	10, // 19: toolway.v1.service:type_name -> toolway.v1.ServiceOptions
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	17, // [17:20] is the sub-list for extension type_name
+	14, // [14:17] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_toolway_v1_options_proto_init() }
@@ -1293,7 +1367,7 @@ func file_toolway_v1_options_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_toolway_v1_options_proto_rawDesc), len(file_toolway_v1_options_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   10,
 			NumExtensions: 3,
 			NumServices:   0,

@@ -1,0 +1,187 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
+	"github.com/toolway/toolway/internal/store"
+)
+
+// The types of events.
+const (
+	created   = "task_created"
+	started   = "tool_started"
+	progress  = "tool_progress"
+	completed = "tool_completed"
+	succeeded = "task_completed"
+	failed    = "task_failed"
+)
+
+// Event is something that happened to a task.
+type Event struct {
+	// Sequence orders the events of all tasks.
+	Sequence uint64
+	TaskID   string
+	// Type is task_created, tool_started, tool_progress, tool_completed, task_completed or task_failed. The last two end the task.
+	Type string
+	Time time.Time
+	// Payload is a JSON object, or empty.
+	Payload json.RawMessage
+}
+
+// Final says whether the event is the task's last.
+func (e *Event) Final() bool { return e.Type == succeeded || e.Type == failed }
+
+// stored is an event as the log has it.
+type stored struct {
+	Type    string          `json:"t"`
+	Payload json.RawMessage `json:"p,omitempty"`
+}
+
+type createdPayload struct {
+	Method string `json:"method"`
+	Tool   string `json:"tool,omitempty"`
+}
+
+type startedPayload struct {
+	Attempt int `json:"attempt"`
+}
+
+// progressPayload is one message of a streamed answer, of the attempt that is under way.
+type progressPayload struct {
+	Message json.RawMessage `json:"message,omitempty"` // left out if it is too large
+	Count   int64           `json:"count"`
+	Bytes   int             `json:"bytes"`
+}
+
+type completedPayload struct {
+	Code     string `json:"code"`
+	Messages int64  `json:"messages"`
+	Bytes    int64  `json:"bytes"`
+}
+
+type endPayload struct {
+	State   State  `json:"state"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// append appends an event to a task's. An id makes the second of two appends of it within two minutes none.
+func (t *Tasks) append(ctx context.Context, id, typ string, payload any, once string) (uint64, error) {
+	return t.events.Append(ctx, id, encode(stored{Type: typ, Payload: encode(payload)}), once)
+}
+
+// decodeEvent reads an event of the log.
+func decodeEvent(e store.Event) (Event, error) {
+	var s stored
+	if err := json.Unmarshal(e.Data, &s); err != nil {
+		return Event{}, err
+	}
+	return Event{Sequence: e.Sequence, TaskID: e.Subject, Type: s.Type, Time: e.Time, Payload: s.Payload}, nil
+}
+
+// close appends the event that ends a task's, unless it is there.
+func (t *Tasks) close(ctx context.Context, r *record) error {
+	last, err := t.events.Last(ctx, r.ID)
+	switch {
+	case err == nil:
+		if e, err := decodeEvent(last); err == nil && e.Final() {
+			return nil
+		}
+	case !errors.Is(err, store.ErrNotFound):
+		return err
+	}
+	typ, p := succeeded, endPayload{State: r.State}
+	if r.State != Completed {
+		typ = failed
+		if v := r.view(); v.Err != nil {
+			p.Code, p.Message = v.Err.Code().String(), cut(v.Err.Message(), 1<<10)
+		}
+	}
+	// Of several that append it, one does.
+	_, err = t.events.AppendAfter(ctx, r.ID, encode(stored{Type: typ, Payload: encode(p)}), last.Sequence)
+	if errors.Is(err, store.ErrConflict) {
+		return t.close(ctx, r)
+	}
+	return err
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n]
+}
+
+// errEnd ends the following of a task's events.
+var errEnd = errors.New("end")
+
+// Watch gives each event of a task of p after a sequence, 0 for all, to each, in order, without gap or repetition, as they come, and returns nil after
+// the last one. A slow reader slows nobody. Errors are statuses: OUT_OF_RANGE, reason RESYNC_REQUIRED, if events after the sequence have been
+// forgotten; each's error; that of ctx.
+func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, after uint64, each func(Event) error) error {
+	r, err := t.find(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	begin := after
+	if begin < r.First {
+		begin = r.First - 1
+	}
+	if first, last, err := t.events.Bounds(ctx); err != nil {
+		return t.unkept("read the events of a task", err)
+	} else if begin == r.First-1 && first > r.First {
+		return resync(after)
+	} else if after > last {
+		return call.Error(codes.InvalidArgument, "EVENT_ID", "the last_event_id is of no event that there has been", "hint", "begin again without it")
+	}
+	if r.State.Final() && begin >= r.First {
+		// Nothing comes after the last event: whoever has it is told so at once.
+		last, err := t.events.Last(ctx, id)
+		if err == nil {
+			if e, err := decodeEvent(last); err == nil && e.Final() && e.Sequence <= after {
+				return nil
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !r.State.Final() { // what nobody sees to any more ends here
+		overdue := time.AfterFunc(time.Until(t.overdue(r)), func() { _, _ = t.settle(ctx, r) })
+		defer overdue.Stop()
+	} else if err := t.close(ctx, r); err != nil {
+		return t.unkept("append the last event of a task", err)
+	}
+	err = t.events.Follow(ctx, id, begin, func(e store.Event) error {
+		ev, err := decodeEvent(e)
+		if err != nil {
+			return err
+		}
+		if err := each(ev); err != nil {
+			return err
+		}
+		if ev.Final() {
+			return errEnd
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEnd):
+		return nil
+	case errors.Is(err, store.ErrExpired):
+		return resync(after)
+	}
+	return err
+}
+
+func resync(after uint64) error {
+	return call.Error(codes.OutOfRange, "RESYNC_REQUIRED", "events after "+strconv.FormatUint(after, 10)+" are no longer kept",
+		"hint", "get the task for its present state, and watch it without last_event_id")
+}

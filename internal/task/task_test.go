@@ -1,0 +1,398 @@
+package task_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/toolway/toolway/internal/identity"
+	"github.com/toolway/toolway/internal/task"
+)
+
+func TestLifeOfATask(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	id := f.must(tasks, alice, unary, "echo", "")
+	got, types := f.ended(tasks, alice, id)
+	if got.State != task.Completed || got.Attempts != 1 || got.Ended.IsZero() || got.Method != unary {
+		t.Errorf("task %+v: want it completed in one attempt", got)
+	}
+	if want := []string{"task_created", "tool_started", "tool_completed", "task_completed"}; !slices.Equal(types, want) {
+		t.Errorf("events %v, want %v", types, want)
+	}
+	replies, err := tasks.Result(t.Context(), alice, id)
+	if err != nil || len(replies) != 1 {
+		t.Fatalf("result %q, %v: want one message", replies, err)
+	}
+	var reply testpb.SimpleResponse
+	if err := proto.Unmarshal(replies[0], &reply); err != nil || string(reply.GetPayload().GetBody()) != "echo" {
+		t.Errorf("reply %v, %v", &reply, err)
+	}
+	text, err := tasks.JSON(got, replies)
+	if err != nil || string(text) != `{"payload":{"body":"ZWNobw=="}}` {
+		t.Errorf("result as JSON %s, %v", text, err)
+	}
+	if !f.server.sawKey(id) {
+		t.Errorf("the backend has not seen the task's id %q as key", id)
+	}
+	// Watching what has ended ends, from any cursor.
+	var last uint64
+	if err := tasks.Watch(t.Context(), alice, id, 0, func(e task.Event) error { last = e.Sequence; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := tasks.Watch(t.Context(), alice, id, last, func(e task.Event) error { return fmt.Errorf("event %v after the last one", e) }); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, tasks.Watch(t.Context(), alice, id, last+1000, func(task.Event) error { return nil }), codes.InvalidArgument)
+}
+
+func TestFailureIsKept(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	got, types := f.ended(tasks, alice, f.must(tasks, alice, unary, "fail", ""))
+	if got.State != task.Failed || got.Err.Code() != codes.FailedPrecondition || got.Err.Message() != "as you like" {
+		t.Errorf("task %+v: want the backend's status", got)
+	}
+	if types[len(types)-1] != "task_failed" {
+		t.Errorf("events %v: want task_failed last", types)
+	}
+}
+
+func TestTasksBelongToTheirCaller(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	id := f.must(tasks, alice, unary, "echo", "")
+	for _, who := range []*identity.Principal{bob, other, nil} {
+		_, err := tasks.Get(t.Context(), who, id)
+		wantCode(t, err, codes.NotFound)
+		_, err = tasks.Cancel(t.Context(), who, id)
+		wantCode(t, err, codes.NotFound)
+		_, err = tasks.Result(t.Context(), who, id)
+		wantCode(t, err, codes.NotFound)
+		wantCode(t, tasks.Watch(t.Context(), who, id, 0, func(task.Event) error { return nil }), codes.NotFound)
+		if list, _, err := tasks.List(t.Context(), who, "", 50, ""); err != nil || len(list) != 0 {
+			t.Errorf("others see %v, %v", list, err)
+		}
+	}
+	for _, bad := range []string{"", "x", strings.Repeat(">", 32), strings.Repeat("a.", 16), strings.Repeat("0", 32)} {
+		_, err := tasks.Get(t.Context(), alice, bad)
+		wantCode(t, err, codes.NotFound)
+	}
+}
+
+func TestListIsPaged(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	var want []string
+	for i := range 7 {
+		want = append([]string{f.must(tasks, alice, unary, fmt.Sprint("echo ", i), "")}, want...)
+	}
+	f.must(tasks, bob, unary, "echo", "")
+	var got []string
+	for page := ""; ; {
+		list, next, err := tasks.List(t.Context(), alice, task.Working, 3, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			got = append(got, one.ID)
+		}
+		if page = next; page == "" {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %v, want %v", got, want)
+	}
+	if list, _, err := tasks.List(t.Context(), alice, task.Completed, 3, ""); err != nil || len(list) != 0 {
+		t.Errorf("completed tasks %v, %v: want none", list, err)
+	}
+	_, _, err := tasks.List(t.Context(), alice, "", 3, "!")
+	wantCode(t, err, codes.InvalidArgument)
+}
+
+func TestSameKeyIsTheSameTask(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	id := f.must(tasks, alice, unary, "echo", "k1")
+	if second := f.must(tasks, alice, unary, "echo", "k1"); second != id {
+		t.Errorf("the same key made tasks %s and %s", id, second)
+	}
+	_, err := f.submit(tasks, alice, unary, request("other"), "k1")
+	wantCode(t, err, codes.InvalidArgument)
+	if theirs := f.must(tasks, bob, unary, "echo", "k1"); theirs == id {
+		t.Error("another caller's key is the same")
+	}
+	f.start(tasks)
+	f.ended(tasks, alice, id)
+	if third := f.must(tasks, alice, unary, "echo", "k1"); third != id {
+		t.Errorf("the same key made tasks %s and, once that had ended, %s", id, third)
+	}
+	if n := f.server.count("echo"); n > 2 { // alice's and bob's
+		t.Errorf("%d calls, want one for each caller", n)
+	}
+}
+
+func TestCancelBeforeItBegins(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	id := f.must(tasks, alice, unary, "echo", "")
+	got, err := tasks.Cancel(t.Context(), alice, id)
+	if err != nil || got.State != task.Cancelled {
+		t.Fatalf("cancelled: %+v, %v", got, err)
+	}
+	f.start(tasks)
+	f.ended(tasks, alice, f.must(tasks, alice, unary, "fail", "")) // a later one has had its turn
+	if got, _ := f.ended(tasks, alice, id); got.State != task.Cancelled || f.server.count("echo") != 0 {
+		t.Errorf("task %+v, %d calls: want it cancelled without a call", got, f.server.count("echo"))
+	}
+}
+
+func TestCancelReachesTheBackendFromAnotherInstance(t *testing.T) {
+	f := newFixture(t)
+	tasks, elsewhere := f.tasks(task.Config{Lease: time.Minute}), f.tasks(task.Config{Lease: time.Minute})
+	f.start(tasks)
+	id := f.must(tasks, alice, unary, "wait", "")
+	f.begun()
+	if got, err := elsewhere.Cancel(t.Context(), alice, id); err != nil || !got.CancelRequested {
+		t.Fatalf("cancel: %+v, %v", got, err)
+	}
+	got, _ := f.ended(elsewhere, alice, id)
+	if got.State != task.Cancelled {
+		t.Errorf("task %+v: want it cancelled", got)
+	}
+	f.wait(f.server.cancelled, "cancelled")
+	if again, err := tasks.Cancel(t.Context(), alice, id); err != nil || again.State != task.Cancelled {
+		t.Errorf("cancel again: %+v, %v", again, err)
+	}
+}
+
+func TestStream(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{MaxEvents: 3, MaxResultBytes: 1000})
+	f.start(tasks)
+	in := &testpb.StreamingOutputCallRequest{Payload: &testpb.Payload{Body: []byte("abc")}, ResponseParameters: make([]*testpb.ResponseParameters, 5)}
+	for i := range in.ResponseParameters {
+		in.ResponseParameters[i] = &testpb.ResponseParameters{}
+	}
+	id, err := f.submit(tasks, alice, stream, in, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, types := f.ended(tasks, alice, id)
+	if n := strings.Count(strings.Join(types, " "), "tool_progress"); n != 3 || got.Messages != 5 {
+		t.Errorf("%d progress events and %d messages, want 3 and 5", n, got.Messages)
+	}
+	replies, err := tasks.Result(t.Context(), alice, id)
+	if err != nil || len(replies) != 5 || got.Cut {
+		t.Errorf("%d replies, %v, cut %v; want 5", len(replies), err, got.Cut)
+	}
+	if text, err := tasks.JSON(got, replies[:2]); err != nil || string(text) != `[{"payload":{"body":"YWJj"}},{"payload":{"body":"YWJj"}}]` {
+		t.Errorf("as JSON %s, %v", text, err)
+	}
+
+	in.Payload.Body = make([]byte, 300)
+	if id, err = f.submit(tasks, alice, stream, in, ""); err != nil {
+		t.Fatal(err)
+	}
+	got, _ = f.ended(tasks, alice, id)
+	replies, err = tasks.Result(t.Context(), alice, id)
+	if err != nil || len(replies) != 3 || !got.Cut || got.State != task.Completed {
+		t.Errorf("%d replies, %v of %+v; want the first 3, and that they are not all", len(replies), err, got)
+	}
+}
+
+func TestLargeRequestAndAnswer(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{MaxRequestBytes: 3 << 20})
+	f.start(tasks)
+	text := "echo " + strings.Repeat("x", 900<<10)
+	id := f.must(tasks, alice, unary, text, "")
+	got, _ := f.ended(tasks, alice, id)
+	replies, err := tasks.Result(t.Context(), alice, id)
+	if err != nil || len(replies) != 1 || len(replies[0]) < 900<<10 {
+		t.Errorf("%d replies of %+v, %v", len(replies), got, err)
+	}
+	_, err = f.submit(tasks, alice, unary, request(strings.Repeat("x", 4<<20)), "")
+	wantCode(t, err, codes.ResourceExhausted)
+}
+
+func TestDeadlineEndsATask(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{Timeout: 3 * time.Second})
+	f.start(tasks)
+	id := f.must(tasks, alice, again, "wait", "")
+	f.begun()
+	got, _ := f.ended(tasks, alice, id)
+	if got.State != task.Failed || got.Err.Code() != codes.DeadlineExceeded {
+		t.Errorf("task %+v: want it failed by its deadline", got)
+	}
+}
+
+// A worker is lost while its call runs.
+func TestLostWorker(t *testing.T) {
+	for _, c := range []struct {
+		method string
+		want   task.State
+		calls  int
+	}{
+		{again, task.Completed, 2},
+		{unary, task.OutcomeUnknown, 1},
+	} {
+		t.Run(c.method[strings.LastIndexByte(c.method, '/')+1:], func(t *testing.T) {
+			f := newFixture(t)
+			tasks := f.tasks(task.Config{Lease: 2 * time.Second})
+			lost := tasks.Start(f.runs(tasks))
+			id := f.must(tasks, alice, c.method, "wait", "")
+			f.begun()
+			lost.Abandon()
+			close(f.server.release)
+			f.start(f.tasks(task.Config{Lease: 2 * time.Second}))
+			got, _ := f.ended(tasks, alice, id)
+			if n := f.server.count("wait"); got.State != c.want || n != c.calls {
+				t.Errorf("task %+v after %d calls, want %s after %d", got, n, c.want, c.calls)
+			}
+		})
+	}
+}
+
+func TestDrainLeavesTasksToOthers(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{Lease: time.Minute})
+	first := tasks.Start(f.runs(tasks))
+	id := f.must(tasks, alice, again, "wait", "")
+	f.begun()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	first.Drain(ctx)
+	close(f.server.release)
+	f.start(tasks)
+	if got, _ := f.ended(tasks, alice, id); got.State != task.Completed || got.Attempts != 2 {
+		t.Errorf("task %+v: want it completed by the other pool", got)
+	}
+}
+
+func TestTwoPoolsShareWorkAndOneIsLost(t *testing.T) {
+	f := newFixture(t)
+	first, second := f.tasks(task.Config{Workers: 8, Lease: 2 * time.Second}), f.tasks(task.Config{Workers: 8, Lease: 2 * time.Second})
+	lost := first.Start(f.runs(first))
+	f.start(second)
+	const n = 40
+	var ids []string
+	for i := range n {
+		ids = append(ids, f.must(first, alice, again, fmt.Sprintf("wait %d", i), ""))
+	}
+	for range 16 { // both are full
+		f.begun()
+	}
+	lost.Abandon()
+	close(f.server.release)
+	for i, id := range ids {
+		if got, _ := f.ended(second, alice, id); got.State != task.Completed {
+			t.Errorf("task %d: %+v", i, got)
+		}
+	}
+}
+
+func TestManyTasksAtOnce(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{Workers: 16, PerTenant: 8})
+	f.start(tasks)
+	const n = 200
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			id, err := f.submit(tasks, alice, unary, request(fmt.Sprintf("echo %d", i)), "")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			if err := tasks.Watch(ctx, alice, id, 0, func(task.Event) error { return nil }); err != nil {
+				t.Error(err)
+			}
+			if got, err := tasks.Get(ctx, alice, id); err != nil || got.State != task.Completed {
+				t.Errorf("task %d: %+v, %v", i, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range n {
+		if c := f.server.count(fmt.Sprintf("echo %d", i)); c != 1 {
+			t.Errorf("task %d was called %d times", i, c)
+		}
+	}
+}
+
+// Watchers that break off at random and go on from their cursor see every event once, in order.
+func TestWatchersResume(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	in := &testpb.StreamingOutputCallRequest{Payload: &testpb.Payload{Body: []byte("abc")}}
+	for range 100 {
+		in.ResponseParameters = append(in.ResponseParameters, &testpb.ResponseParameters{})
+	}
+	ids := make([]string, 4)
+	for i := range ids {
+		var err error
+		if ids[i], err = f.submit(tasks, alice, stream, in, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for w := range 12 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(1, uint64(w)))
+			var seen []task.Event
+			var after uint64
+			for {
+				left := rnd.IntN(30)
+				err := tasks.Watch(ctx, alice, ids[w%len(ids)], after, func(e task.Event) error {
+					if left--; left < 0 {
+						return errStop
+					}
+					seen, after = append(seen, e), e.Sequence
+					return nil
+				})
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, errStop) {
+					t.Error(err)
+					return
+				}
+			}
+			progress := 0
+			for i, e := range seen {
+				if i > 0 && e.Sequence <= seen[i-1].Sequence {
+					t.Errorf("event %d after %d", e.Sequence, seen[i-1].Sequence)
+				}
+				if e.Type == "tool_progress" {
+					if progress++; !strings.Contains(string(e.Payload), fmt.Sprintf(`"count":%d,`, progress)) {
+						t.Errorf("progress %s, want number %d", e.Payload, progress)
+					}
+				}
+			}
+			if progress != 100 || len(seen) != 104 || !seen[103].Final() {
+				t.Errorf("watcher %d saw %d events, %d of progress; want 104 and 100, the last one final", w, len(seen), progress)
+			}
+		})
+	}
+	wg.Wait()
+}
