@@ -82,9 +82,6 @@ func (s *Server) origin(req *logsv1.TailLogsRequest, now time.Time) (filter stri
 		return "", at, invalid("query", err.Error())
 	}
 	if req.GetCursor() != "" {
-		if req.GetStartTime() != nil {
-			return "", at, invalid("start_time", "does not go with cursor; leave one out")
-		}
 		if at, err = parseCursor(req.GetCursor()); err != nil {
 			return "", at, invalid("cursor", err.Error())
 		}

@@ -299,7 +299,7 @@ type TailLogsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A LogsQL filter without pipes, as in SearchLogs. Empty: every entry.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// Go on after this cursor, which an earlier message or error gave. Not together with start_time.
+	// Go on after this cursor, which an earlier message or error gave. Then start_time says nothing: it is where the caller began.
 	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Begin with the entries that are already stored since this time, at most 31 days back. Default: now, that is only what
 	// arrives from here on.
@@ -637,14 +637,15 @@ const file_agentops_logs_v1_logs_proto_rawDesc = "" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ORDER_NEWEST_FIRST\x10\x01\x12\x16\n" +
-	"\x12ORDER_OLDEST_FIRST\x10\x022\xbf\x03\n" +
+	"\x12ORDER_OLDEST_FIRST\x10\x022\xd2\x03\n" +
 	"\n" +
 	"LogService\x12\x9d\x01\n" +
 	"\n" +
 	"SearchLogs\x12#.agentops.logs.v1.SearchLogsRequest\x1a$.agentops.logs.v1.SearchLogsResponse\"D҅\x19&\n" +
-	"\vlogs_search\x12\vSearch logs \x018\x00B\x02\b\x1eJ\x02\b<\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/logs:search\x90\x02\x01\x12\x8d\x01\n" +
-	"\bTailLogs\x12!.agentops.logs.v1.TailLogsRequest\x1a\".agentops.logs.v1.TailLogsResponse\"8҅\x19\x1c\n" +
-	"\tlogs_tail\x12\vFollow logs \x018\x00\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/logs:tail\x90\x02\x010\x01\x12\x80\x01\n" +
+	"\vlogs_search\x12\vSearch logs \x018\x00B\x02\b\x1eJ\x02\b<\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/logs:search\x90\x02\x01\x12\xa0\x01\n" +
+	"\bTailLogs\x12!.agentops.logs.v1.TailLogsRequest\x1a\".agentops.logs.v1.TailLogsResponse\"K҅\x19/\n" +
+	"\tlogs_tail\x12\vFollow logs \x018\x00\x92\x01\x10\n" +
+	"\x06cursor\x12\x06cursor\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/logs:tail\x90\x02\x010\x01\x12\x80\x01\n" +
 	"\n" +
 	"IngestLogs\x12#.agentops.logs.v1.IngestLogsRequest\x1a$.agentops.logs.v1.IngestLogsResponse\"%҅\x19!\n" +
 	"\vlogs_ingest\x12\n" +
