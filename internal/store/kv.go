@@ -140,7 +140,7 @@ func (k *KV) put(ctx context.Context, key string, value []byte, revision uint64,
 	if len(value) > k.max {
 		return 0, fmt.Errorf("store: value of %d bytes for key %q: %w: at most %d", len(value), key, ErrFull, k.max)
 	}
-	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0)}
+	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(wholeSeconds(ttl)))
 	}
@@ -164,7 +164,7 @@ func (k *KV) publish(ctx context.Context, m *nats.Msg, options ...jetstream.Publ
 // Delete removes a key whose entry still has the revision, else it returns ErrConflict.
 func (k *KV) Delete(ctx context.Context, key string, revision uint64) error {
 	m := &nats.Msg{Subject: k.prefix + key, Header: nats.Header{operation: {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject}}}
-	_, err := k.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(markerTTL), jetstream.WithRetryAttempts(0))
+	_, err := k.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(markerTTL))
 	return err
 }
 

@@ -92,7 +92,7 @@ func (l *Log) append(ctx context.Context, subject string, data []byte, options .
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
 	defer cancel()
-	ack, err := l.store.js.PublishMsg(ctx, &nats.Msg{Subject: l.prefix + subject, Data: data}, append(options, jetstream.WithRetryAttempts(0))...)
+	ack, err := l.store.js.PublishMsg(ctx, &nats.Msg{Subject: l.prefix + subject, Data: data}, options...)
 	if err != nil {
 		return 0, classify(err)
 	}

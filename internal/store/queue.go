@@ -75,7 +75,7 @@ func (s *Store) Queue(ctx context.Context, c QueueConfig) (*Queue, error) {
 func (q *Queue) Put(ctx context.Context, id string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, q.store.conf.Timeout)
 	defer cancel()
-	_, err := q.store.js.PublishMsg(ctx, &nats.Msg{Subject: q.prefix + Token(id), Data: data}, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+	_, err := q.store.js.PublishMsg(ctx, &nats.Msg{Subject: q.prefix + Token(id), Data: data}, jetstream.WithMsgID(id))
 	return classify(err)
 }
 

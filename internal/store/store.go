@@ -319,7 +319,25 @@ func (s *Store) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", c.Name, classify(err))
 	}
-	return st, nil
+	return st, s.led(ctx, st)
+}
+
+// led waits until a stream of a cluster, which may just have been made, has a leader that answers.
+func (s *Store) led(ctx context.Context, st jetstream.Stream) error {
+	if s.engine != nil {
+		return nil
+	}
+	for {
+		info, err := st.Info(ctx)
+		if err == nil && (info.Cluster == nil || info.Cluster.Leader != "") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("store %q: %w: it has no leader", st.CachedInfo().Config.Name, ErrUnavailable)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // The codes of JetStream's errors that mean something to callers (nats-server, server/errors.json).
