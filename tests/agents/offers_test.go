@@ -79,7 +79,7 @@ func TestOffers(t *testing.T) {
 					t.Errorf("capabilities = %s", r["capabilities"])
 				}
 				for member, want := range map[string]string{
-					"resources":  `["test://static-binary","test://static-text","test://watched-resource"]`,
+					"resources":  `["test://example-resource","test://static-binary","test://static-text","test://watched-resource"]`,
 					"templates":  `["test://template/{id}/data"]`,
 					"text":       `[{"uri":"test://static-text","mimeType":"text/plain","text":"a text"}]`,
 					"binary":     `[{"uri":"test://static-binary","mimeType":"image/png","blob":"iVBORw=="}]`,
