@@ -54,13 +54,15 @@ func (s *Store) Objects(ctx context.Context, c ObjectsConfig) (*Objects, error) 
 	if c.TTL == 0 {
 		c.TTL = 24 * time.Hour
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout)
-	defer cancel()
-	b, err := s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket: s.name("obj", c.Name), TTL: c.TTL, MaxBytes: c.MaxBytes, Storage: jetstream.FileStorage, Replicas: s.conf.Replicas,
+	var b jetstream.ObjectStore
+	err := s.insist(ctx, func(ctx context.Context) (err error) {
+		b, err = s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: s.name("obj", c.Name), TTL: c.TTL, MaxBytes: c.MaxBytes, Storage: jetstream.FileStorage, Replicas: s.conf.Replicas,
+		})
+		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("store %q: %w", c.Name, classify(err))
+		return nil, fmt.Errorf("store %q: %w", c.Name, err)
 	}
 	return &Objects{store: s, bucket: b, max: c.MaxObjectBytes, ttl: c.TTL}, nil
 }

@@ -315,9 +315,13 @@ func (s *Store) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream
 	if c.Retention == jetstream.LimitsPolicy && c.MaxMsgsPerSubject == 0 {
 		c.Discard = jetstream.DiscardOld // a log forgets its oldest events; keys and work are never forgotten to make room
 	}
-	st, err := s.js.CreateOrUpdateStream(ctx, c)
+	var st jetstream.Stream
+	err := s.insist(ctx, func(ctx context.Context) (err error) {
+		st, err = s.js.CreateOrUpdateStream(ctx, c)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("store %q: %w", c.Name, classify(err))
+		return nil, fmt.Errorf("store %q: %w", c.Name, err)
 	}
 	return st, s.led(ctx, st)
 }
@@ -336,6 +340,26 @@ func (s *Store) led(ctx context.Context, st jetstream.Stream) error {
 		case <-ctx.Done():
 			return fmt.Errorf("store %q: %w: it has no leader", st.CachedInfo().Config.Name, ErrUnavailable)
 		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// insist repeats what may be repeated until the store answers, or ctx ends: a cluster that has just begun, or has just lost a server, may not
+// answer one request, and yet the next.
+func (s *Store) insist(ctx context.Context, do func(context.Context) error) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, s.conf.Timeout)
+		err := classify(do(try))
+		cancel()
+		if !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-s.closed:
+			return err
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
@@ -380,6 +404,8 @@ func classify(err error) error {
 		return ErrNotFound
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: %w", ErrFull, err)
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		return fmt.Errorf("%w: there is no connection to it", ErrUnavailable)
 	case errors.Is(err, context.Canceled):
 		return err
 	}

@@ -28,7 +28,7 @@ func TestKillMinusNine(t *testing.T) {
 	backend := startCounter(t)
 	dir := t.TempDir()
 	file := backend.configFile(t, "audit: {required: true}\n")
-	const rounds, callers, perRound = 6, 12, 120
+	const rounds, callers, perRound = 5, 12, 120
 	var earlier []*write
 	answered := map[string]bool{} // ids of calls that were answered with OK
 	lost, replays, unknowns := 0, 0, 0

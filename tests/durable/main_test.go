@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 type counter struct {
 	probev1.UnimplementedProbeServer
 	addr string
+	// reached and gate, if they are set, hold Ask until gate is closed.
+	reached chan string
+	gate    chan struct{}
 
 	mu    sync.Mutex
 	times map[string]int
@@ -63,6 +66,17 @@ func (c *counter) count(what string) int {
 func (c *counter) Ask(ctx context.Context, in *probev1.AskRequest) (*probev1.AskResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	key := strings.Join(md.Get("idempotency-key"), ",")
+	if c.gate != nil {
+		select {
+		case c.reached <- key:
+		default:
+		}
+		select {
+		case <-c.gate:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
 	return &probev1.AskResponse{Text: in.GetText(), Number: int64(c.did(key))}, nil
 }
 
@@ -315,7 +329,7 @@ func (m *mesh) callMCP(ctx context.Context, method, key, body string) (answer, e
 			Error  struct {
 				Code, Reason string
 				Metadata     map[string]string
-				RetryAfterMs float64 `json:"retry_after_ms"`
+				RetryDelay   string
 			}
 		}
 		Meta map[string]any `json:"_meta"`
@@ -324,7 +338,7 @@ func (m *mesh) callMCP(ctx context.Context, method, key, body string) (answer, e
 		return answer{}, fmt.Errorf("%s: %w", raw, err)
 	}
 	failure := res.StructuredContent.Error
-	a := answer{code: failure.Code, reason: failure.Reason, approval: failure.Metadata["approval_id"], replayed: res.Meta["io.toolway/replayed"] == true, retry: failure.RetryAfterMs > 0}
+	a := answer{code: failure.Code, reason: failure.Reason, approval: failure.Metadata["approval_id"], replayed: res.Meta["io.toolway/replayed"] == true, retry: failure.RetryDelay != ""}
 	_, _ = fmt.Sscan(res.StructuredContent.Number, &a.number) // none in other answers
 	if a.code == "" {
 		a.code = ok
@@ -339,40 +353,34 @@ func (m *mesh) approve(ctx context.Context, id string) (answer, error) {
 	return m.callHTTP(ctx, "/v1/approvals/"+id+":approve", "", "{}")
 }
 
-// get reads a resource of the HTTP door into out.
-func (m *mesh) get(ctx context.Context, path string, out any) error {
-	return getJSON(ctx, m.client, m.URL(path), out)
-}
-
-func getJSON(ctx context.Context, client *http.Client, url string, out any) error {
+// text reads a resource.
+func (m *mesh) text(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, run.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return err
+		return "", err
 	}
-	res, err := client.Do(req)
+	res, err := m.client.Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
-	if err != nil {
-		return err
+	if err == nil && res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable {
+		err = fmt.Errorf("%s: %s", res.Status, raw)
 	}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("%s: %s: %w", res.Status, raw, err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", res.Status, raw)
-	}
-	return nil
+	return string(raw), err
 }
 
 // approval is the state of one.
 func (m *mesh) approval(ctx context.Context, id string) (string, error) {
+	raw, err := m.text(ctx, m.URL("/v1/approvals/"+id))
+	if err != nil {
+		return "", err
+	}
 	var out struct{ State string }
-	err := m.get(ctx, "/v1/approvals/"+id, &out)
+	err = json.Unmarshal([]byte(raw), &out)
 	return out.State, err
 }
 
@@ -380,22 +388,15 @@ func (m *mesh) approval(ctx context.Context, id string) (string, error) {
 type store struct{ State, Place, Why string }
 
 func (m *mesh) store(ctx context.Context) (store, string, error) {
+	raw, err := m.text(ctx, "http://"+m.Admin+"/readyz")
+	if err != nil {
+		return store{}, "", err
+	}
 	var out struct {
 		Status string
 		Store  store
 	}
-	ctx, cancel := context.WithTimeout(ctx, run.Patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Admin+"/readyz", http.NoBody)
-	if err != nil {
-		return store{}, "", err
-	}
-	res, err := m.client.Do(req)
-	if err != nil {
-		return store{}, "", err
-	}
-	defer res.Body.Close()
-	err = json.NewDecoder(res.Body).Decode(&out)
+	err = json.Unmarshal([]byte(raw), &out)
 	return out.Store, out.Status, err
 }
 
