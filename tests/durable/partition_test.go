@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,6 +47,11 @@ func TestMinority(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "--- PASS: TestMinority") {
 			t.Fatalf("in a network namespace: %v\n%s", err, out)
 		}
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "partition_test.go") {
+				t.Log("in a network namespace: " + strings.TrimSpace(line))
+			}
+		}
 		return
 	}
 	t.Log("this machine lets the test make no network namespace: one node is stopped instead of cut off")
@@ -56,7 +62,7 @@ func TestMinority(t *testing.T) {
 // unshared is the command that gives a program a network namespace with everything in it that the test needs, or nil.
 func unshared() []string {
 	for _, how := range [][]string{{"unshare", "-n"}, {"unshare", "-Urn"}} {
-		probe := append(how[1:len(how):len(how)], "sh", "-c", "ip link set lo up && ip link add a type veth peer name b && ip link add c type bridge && unshare -n true && nsenter --version")
+		probe := slices.Concat(how[1:], []string{"sh", "-c", "ip link set lo up && ip link add tw0 type veth peer name tw1 && ip link add twb type bridge && unshare -n true && nsenter --version"})
 		if exec.CommandContext(context.Background(), how[0], probe...).Run() == nil {
 			return how
 		}
@@ -68,7 +74,7 @@ func unshared() []string {
 func namespaces(t *testing.T) cluster3 {
 	t.Helper()
 	command(t, "ip link set lo up")
-	command(t, "ip link add peers type bridge")
+	command(t, "ip link add name peers type bridge")
 	command(t, "ip link set peers up")
 	var clients, peers []string
 	var wrap [][]string
@@ -89,9 +95,9 @@ func namespaces(t *testing.T) cluster3 {
 		})
 		in := []string{"nsenter", "-t", pid, "-n"}
 		inside := strings.Join(in, " ") + " "
-		command(t, fmt.Sprintf("ip link add p%d type veth peer name peers0 netns %s", i, pid))
+		command(t, fmt.Sprintf("ip link add name p%d type veth peer name peers0 netns %s", i, pid))
 		command(t, fmt.Sprintf("ip link set p%d master peers up", i))
-		command(t, fmt.Sprintf("ip link add c%d type veth peer name clients0 netns %s", i, pid))
+		command(t, fmt.Sprintf("ip link add name c%d type veth peer name clients0 netns %s", i, pid))
 		command(t, fmt.Sprintf("ip addr add 10.1.%d.1/24 dev c%d", i, i))
 		command(t, fmt.Sprintf("ip link set c%d up", i))
 		command(t, inside+"ip link set lo up")
