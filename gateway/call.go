@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
 )
 
@@ -84,6 +85,9 @@ func (g *Gateway) serve(x *exchange, m match) {
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
 	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r), Confirm: r.Header.Get(confirmHeader)}
 	x.call = c
+	if g.tasks && m.method.Taskable() && (m.method.Policy.Task == catalog.TaskRequired || call.WantsTask(r.Header["Prefer"])) {
+		c.Async = &call.Async{}
+	}
 	if err := g.checkURL(r, m.method); err != nil {
 		g.fail(x, nil, err)
 		return
@@ -213,6 +217,10 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 	}
 	if err != nil {
 		g.failed(x, m, c, err)
+		return
+	}
+	if c.Task != "" {
+		g.accepted(x, c)
 		return
 	}
 	h := x.w.Header()

@@ -62,6 +62,8 @@ type Config struct {
 	JSON transcode.WriteOptions
 	// Authenticator says who asks for what is no call, such as the OpenAPI document; calls are authenticated by the chain. Nil: nobody is asked.
 	Authenticator call.Authenticator
+	// Tasks says that calls can become tasks: Prefer: respond-async is heeded.
+	Tasks bool
 	// Resource is how callers are told where to get credentials.
 	Resource *identity.Resource
 }
@@ -80,6 +82,7 @@ type Gateway struct {
 	stall     time.Duration
 	json      transcode.WriteOptions
 	auth      call.Authenticator
+	tasks     bool
 	resource  *identity.Resource
 	// visibility says what is told of; nil shows everything.
 	visibility call.Visibility
@@ -103,7 +106,7 @@ func New(c Config) *Gateway {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{
-		catalog: c.Catalog, handler: c.Handler, rules: c.Rules, logger: c.Logger,
+		catalog: c.Catalog, tasks: c.Tasks, handler: c.Handler, rules: c.Rules, logger: c.Logger,
 		origins:    origin.New(c.AllowedHosts, c.AllowedOrigins),
 		maxBody:    orDefault(c.MaxBodyBytes, 4<<20),
 		heartbeat:  orDefault(c.Heartbeat, 15*time.Second),

@@ -52,6 +52,11 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exch
 	go out.run(ctx)
 	defer out.stop()
 	err := requests.blame(g.handler(stream))
+	if err == nil && c.Task != "" {
+		out.stop() // it has nothing to send
+		g.accepted(x, c)
+		return
+	}
 	committed := out.end(ctx, m, err)
 	switch {
 	case !committed:

@@ -62,10 +62,12 @@ func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
 // the key: then the call goes to the backend once more, which knows the key. A call that was never dispatched, or that the backend
 // turned away, leaves the key free.
 //
+// A call that becomes a task is recorded when it runs: with the same key again it is the same task (see Submitter).
+//
 // Calls that stream requests are not recorded, since they have no one request; read-only ones are not, since there is nothing to protect.
 func Idempotency(o Options) Policy {
 	o = o.withDefaults()
-	p := &idempotency{IdempotencyOptions: o.Idempotency.withDefaults(), log: o.Logger}
+	p := &idempotency{IdempotencyOptions: o.Idempotency.withDefaults(), log: o.Logger, tasks: o.Task.Submitter != nil}
 	return Policy{Name: idempotencyName, For: p.forMethod}
 }
 
@@ -73,7 +75,8 @@ const idempotencyName = "idempotency"
 
 type idempotency struct {
 	IdempotencyOptions
-	log *slog.Logger
+	log   *slog.Logger
+	tasks bool
 }
 
 func (p *idempotency) forMethod(m *catalog.Method) grpc.StreamServerInterceptor {
@@ -85,6 +88,7 @@ func (p *idempotency) forMethod(m *catalog.Method) grpc.StreamServerInterceptor 
 	template := m.KeyTemplate()
 	records := !m.Kind().Client && !declared && (p.Applies == nil || p.Applies(m))
 	dedupes := m.Policy.Retry || m.DeclaresKey()
+	becomesTask := p.tasks && m.Taskable()
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		c := call.FromContext(stream.Context())
 		key, err := keyOf(c, stream, template)
@@ -99,6 +103,10 @@ func (p *idempotency) forMethod(m *catalog.Method) grpc.StreamServerInterceptor 
 			return handler(srv, stream)
 		}
 		carry(c, key)
+		if c.Async != nil && becomesTask {
+			c.Decide(idempotencyName, "forwarded", "the key is the task's, and of its run")
+			return handler(srv, stream)
+		}
 		if !records {
 			c.Decide(idempotencyName, "forwarded", "calls of this method are not recorded")
 			return handler(srv, stream)

@@ -133,16 +133,6 @@ func NewID() string {
 	return string(text[:])
 }
 
-// Async is how a caller wants its task to be.
-type Async struct {
-	// Timeout is how long the call may take, and TTL how long the task is kept once it has ended. Zero, or what is beyond the operator's bounds: the
-	// operator's.
-	Timeout, TTL time.Duration
-}
-
-// TaskHeader is the reply metadata that carries the id of the task that a call has become.
-const TaskHeader = "toolway-task"
-
 // Freshness says how old an answer is. The zero value is an answer that the backend has just given and that must not be reused.
 type Freshness struct {
 	// Cached is true for an answer that was given before, to a caller with the same rights; Stale if its time was over, but the backend is down.

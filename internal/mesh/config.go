@@ -42,6 +42,8 @@ type Config struct {
 	// Audit says where records of calls go.
 	Audit Audit `yaml:"audit"`
 	Store Store `yaml:"store"`
+	// Tasks says how calls run as tasks.
+	Tasks Tasks `yaml:"tasks"`
 	// Cache is the cache of replies.
 	Cache Cache `yaml:"cache"`
 	// DataFlow says which backend's data must not go to which.
@@ -224,6 +226,9 @@ func (c *Config) Normalise() error {
 		return err
 	}
 	if err := c.Results.normalise(); err != nil {
+		return err
+	}
+	if err := c.Tasks.normalise(); err != nil {
 		return err
 	}
 	if err := c.Idempotency.normalise(); err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/toolway/toolway/internal/meshapi"
 	"github.com/toolway/toolway/internal/proxy"
 	"github.com/toolway/toolway/internal/rules"
+	"github.com/toolway/toolway/internal/task"
 	"github.com/toolway/toolway/internal/transcode"
 	"github.com/toolway/toolway/mcpadapter"
 )
@@ -66,6 +67,7 @@ type Mesh struct {
 	gateway   *gateway.Gateway
 	rules     *rules.Set // nil: none
 	state     state
+	tasks     *task.Tasks // nil: there are none
 	audit     auditing
 	auth      *identity.Authenticator // nil: nobody is asked who calls
 	minter    *identity.Minter        // nil: no backend gets minted credentials
@@ -76,6 +78,9 @@ type Mesh struct {
 	draining atomic.Bool
 	stop     context.CancelFunc
 	running  sync.WaitGroup
+
+	leaving chan struct{} // closed when the mesh drains
+	worked  chan struct{} // closed when no task runs any more
 }
 
 // Open assembles a mesh: it starts to connect to the backends and to read their contracts, but opens no listener. It does not wait for
@@ -84,7 +89,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := c.Normalise(); err != nil {
 		return nil, err
 	}
-	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, stdio: o.Stdio}
+	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, stdio: o.Stdio, leaving: make(chan struct{}), worked: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -137,6 +142,9 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := m.openState(ctx, o.NoStore); err != nil {
 		return nil, err
 	}
+	if err := m.openTasks(ctx); err != nil {
+		return nil, err
+	}
 	auditOptions, err := m.openAudit()
 	if err != nil {
 		return nil, err
@@ -157,7 +165,8 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		meshapi.RegisterObjects(local, m.state.objects)
 	}
 	meshapi.RegisterApprovals(local, meshapi.ApprovalOptions{Store: m.state.approvals, Use: time.Duration(c.Approvals.Use), Refusal: time.Duration(c.Approvals.Pending), Self: *c.Approvals.Self, Logger: o.Logger})
-	m.handler = interceptors.Chain(router.Handle, interceptors.Default(interceptors.Options{
+	meshapi.RegisterTasks(local, meshapi.TaskOptions{Tasks: m.tasks, Snapshot: m.catalog.Snapshot, Handler: func(s grpc.ServerStream) error { return m.handler(s) }})
+	options := interceptors.Options{
 		Logger:           o.Logger,
 		Tracer:           m.telemetry.tracerProvider(),
 		Meter:            m.telemetry.meterProvider(),
@@ -174,7 +183,10 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Idempotency:      c.Idempotency.options(m.state.keys),
 		Approval:         interceptors.ApprovalOptions{Store: m.state.approvals, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
 		Limits:           c.Limits.options(),
-	})...)
+		Task:             m.taskOptions(),
+	}
+	policies := interceptors.Default(options)
+	m.handler = interceptors.Chain(router.Handle, policies...)
 	crossing := call.NewRules(c.Metadata.Allow)
 	grpcTLS, err := c.GRPC.TLS.open("grpc", "h2")
 	if err != nil {
@@ -202,7 +214,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
 		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat), Reconnect: time.Duration(c.HTTP.Reconnect),
-		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
+		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible, Tasks: m.tasks != nil,
 	})
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
@@ -216,6 +228,10 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	}
 	if m.rules != nil {
 		m.running.Go(func() { m.watchRules(run) })
+	}
+	if m.tasks != nil {
+		runs := interceptors.Chain(router.Handle, interceptors.Runs(policies, options)...)
+		m.running.Go(func() { m.work(run, runs) })
 	}
 	return m, nil
 }

@@ -127,6 +127,7 @@ func (m *Mesh) drain(doors *http.Server, cut func()) {
 	defer cancel()
 	var stopping sync.WaitGroup
 	stopping.Go(func() { m.proxy.Stop(ctx) })
+	stopping.Go(func() { m.drainTasks(ctx) })
 	if doors != nil {
 		stopping.Go(func() {
 			cutting := time.AfterFunc(max(bound-cutGrace, bound/2), func() {

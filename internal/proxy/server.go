@@ -159,6 +159,9 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	if m.Policy.Approval == catalog.ApprovalConfirm {
 		c.Confirm = strings.Join(metadata.ValueFromIncomingContext(ctx, "toolway-confirm"), ",")
 	}
+	if m.Taskable() && call.WantsTask(metadata.ValueFromIncomingContext(ctx, "prefer")) {
+		c.Async = &call.Async{}
+	}
 	if err := checkContentType(ctx); err != nil {
 		c.Refuse(err)
 	}

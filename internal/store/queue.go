@@ -53,7 +53,7 @@ func (s *Store) Queue(ctx context.Context, c QueueConfig) (*Queue, error) {
 	}
 	q := &Queue{store: s, prefix: s.conf.Prefix + ".queue." + c.Name + ".", conf: c}
 	var err error
-	if q.dead, err = s.Log(ctx, LogConfig{Name: c.Name + "-dead"}); err != nil {
+	if q.dead, err = s.Log(ctx, LogConfig{Name: c.Name + "-dead", MaxBytes: c.MaxBytes}); err != nil {
 		return nil, err
 	}
 	if q.stream, err = s.stream(ctx, jetstream.StreamConfig{

@@ -25,6 +25,7 @@ type record struct {
 	ID       string
 	Method   string
 	Tool     string `json:",omitempty"`
+	Output   string
 	State    State
 	Created  time.Time
 	Updated  time.Time
@@ -158,7 +159,7 @@ func (t *Tasks) change(ctx context.Context, owner, id string, f func(*record) er
 // view is the record as its owner sees it.
 func (r *record) view() *Task {
 	out := &Task{
-		ID: r.ID, Method: r.Method, Tool: r.Tool, State: r.State, Created: r.Created, Updated: r.Updated, Started: r.Started, Ended: r.Ended,
+		ID: r.ID, Method: r.Method, Tool: r.Tool, Output: r.Output, State: r.State, Created: r.Created, Updated: r.Updated, Started: r.Started, Ended: r.Ended,
 		Deadline: r.Deadline, Expires: r.Expires, TTL: r.TTL, Attempts: r.Attempts, CancelRequested: r.Cancel, Messages: r.Messages, Bytes: r.Bytes,
 		Size: r.Size, Cut: r.Cut, URI: r.URI,
 	}

@@ -313,9 +313,10 @@ func (r *run) finish(ctx context.Context, a *answer, outcome call.Outcome, err e
 	r.wrapUp(ctx, rec)
 }
 
-// passing says whether what kept a call from being made passes: a backend that is down, a bulkhead that is full.
+// passing says whether what kept a call from being made passes: a backend that is down, a bulkhead that is full, a call with the same key under way.
 func passing(err error) bool {
-	return status.Code(err) == codes.Unavailable || status.Code(err) == codes.ResourceExhausted
+	st := status.Convert(err)
+	return st.Code() == codes.Unavailable || st.Code() == codes.ResourceExhausted || reasonOf(st) == "IDEMPOTENCY_IN_PROGRESS"
 }
 
 // verdict is the final state of a task whose call has ended.
@@ -329,20 +330,20 @@ func (r *run) verdict(cause error, outcome call.Outcome, err error) (State, *sta
 			return Cancelled, errCancelled("")
 		}
 		return Cancelled, errCancelled("; what it had done by then stays done")
-	case (unknownOutcome(st) || outcome == call.Unknown) && !r.tasks.repeatable(r.record):
+	case (reasonOf(st) == "OUTCOME_UNKNOWN" || outcome == call.Unknown) && !r.tasks.repeatable(r.record):
 		return OutcomeUnknown, st
 	}
 	return Failed, st
 }
 
-// unknownOutcome says whether the mesh itself has found that it is not known what became of the call.
-func unknownOutcome(st *status.Status) bool {
+// reasonOf returns the reason of an error that the mesh itself has found; "" for others.
+func reasonOf(st *status.Status) string {
 	for _, d := range st.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == call.Domain && info.GetReason() == "OUTCOME_UNKNOWN" {
-			return true
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == call.Domain {
+			return info.GetReason()
 		}
 	}
-	return false
+	return ""
 }
 
 // writeFor is how long a worker tries to keep what became of a task while the store is away.

@@ -37,7 +37,7 @@ func (t *Tasks) Submit(ctx context.Context, c *call.Call, request []byte) (strin
 	}
 	now, owner := time.Now(), ownerOf(c.Principal)
 	r := &record{
-		ID: newID(), Method: c.Method.FullMethod, Tool: c.Method.Tool.Name, State: Working, Created: now, Updated: now, Keyed: key != "" && c.Method.DeclaresKey(), owner: owner,
+		ID: newID(), Method: c.Method.FullMethod, Tool: c.Method.Tool.Name, Output: string(c.Method.Desc.Output().FullName()), State: Working, Created: now, Updated: now, Keyed: key != "" && c.Method.DeclaresKey(), owner: owner,
 	}
 	t.bound(r, c, now)
 	if key != "" {

@@ -43,7 +43,9 @@ type Task struct {
 	ID string
 	// Method is gRPC's full name, "/pkg.Service/Method"; Tool is "" if the method is no tool.
 	Method, Tool string
-	State        State
+	// Output is the full name of the answer's message type.
+	Output string
+	State  State
 	// Started and Ended are zero until then. Deadline is when it ends at the latest, Expires until when it is kept.
 	Created, Updated, Started, Ended, Deadline, Expires time.Time
 	// TTL is how long it is kept once it has ended.
@@ -147,17 +149,17 @@ func Open(ctx context.Context, c Config) (*Tasks, error) {
 	c = c.withDefaults()
 	t := &Tasks{conf: c, log: c.Logger}
 	var err error
-	if t.kv, err = c.Store.KV(ctx, store.KVConfig{Name: "tasks", MaxBytes: 1 << 30, MaxValueBytes: maxValue}); err != nil {
+	if t.kv, err = c.Store.KV(ctx, store.KVConfig{Name: "tasks", MaxBytes: 512 << 20, MaxValueBytes: maxValue}); err != nil {
 		return nil, err
 	}
-	if t.large, err = c.Store.Objects(ctx, store.ObjectsConfig{Name: "tasks", TTL: c.MaxTimeout + c.MaxTTL, MaxObjectBytes: int64(max(c.MaxRequestBytes, c.MaxResultBytes)) * 2}); err != nil {
+	if t.large, err = c.Store.Objects(ctx, store.ObjectsConfig{Name: "tasks", MaxBytes: 512 << 20, TTL: c.MaxTimeout + c.MaxTTL, MaxObjectBytes: int64(max(c.MaxRequestBytes, c.MaxResultBytes)) * 2}); err != nil {
 		return nil, err
 	}
-	if t.events, err = c.Store.Log(ctx, store.LogConfig{Name: "tasks", MaxAge: c.MaxTimeout + c.MaxTTL, MaxBytes: 1 << 30, MaxEventBytes: c.MaxEventBytes + 4<<10}); err != nil {
+	if t.events, err = c.Store.Log(ctx, store.LogConfig{Name: "tasks", MaxAge: c.MaxTimeout + c.MaxTTL, MaxBytes: 512 << 20, MaxEventBytes: c.MaxEventBytes + 4<<10}); err != nil {
 		return nil, err
 	}
 	// Attempts are counted in the record: that a job is given out again, since it has to wait for its turn, is no failure.
-	t.queue, err = c.Store.Queue(ctx, store.QueueConfig{Name: "tasks", MaxMessages: int64(c.MaxTasks), MaxBytes: 256 << 20, Lease: c.Lease, MaxDeliveries: 1 << 30})
+	t.queue, err = c.Store.Queue(ctx, store.QueueConfig{Name: "tasks", MaxMessages: int64(c.MaxTasks), MaxBytes: 64 << 20, Lease: c.Lease, MaxDeliveries: 1 << 30})
 	return t, err
 }
 

@@ -125,10 +125,12 @@ type Task struct {
 	CancelRequested bool `protobuf:"varint,12,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
 	// What has come so far, of a method that streams its answer. It is written every few seconds.
 	Progress *TaskProgress `protobuf:"bytes,13,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Why it has not completed.
+	// Why it has not completed. Its details are there for gRPC callers only: their types may be known to nobody else.
 	Error *status.Status `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`
 	// The answer of a task that has completed. Lists leave it out.
-	Result        *TaskResult `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`
+	Result *TaskResult `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`
+	// The reason of the error's google.rpc.ErrorInfo, such as OUTCOME_UNKNOWN; empty if it has none.
+	ErrorReason   string `protobuf:"bytes,16,opt,name=error_reason,json=errorReason,proto3" json:"error_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -266,6 +268,13 @@ func (x *Task) GetResult() *TaskResult {
 		return x.Result
 	}
 	return nil
+}
+
+func (x *Task) GetErrorReason() string {
+	if x != nil {
+		return x.ErrorReason
+	}
+	return ""
 }
 
 // TaskProgress is what has come so far.
@@ -1042,7 +1051,7 @@ var File_toolway_v1_tasks_proto protoreflect.FileDescriptor
 const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16toolway/v1/tasks.proto\x12\n" +
-	"toolway.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18toolway/v1/options.proto\"\xc7\x06\n" +
+	"toolway.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18toolway/v1/options.proto\"\xea\x06\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x12\n" +
@@ -1063,7 +1072,8 @@ const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\x10cancel_requested\x18\f \x01(\bR\x0fcancelRequested\x124\n" +
 	"\bprogress\x18\r \x01(\v2\x18.toolway.v1.TaskProgressR\bprogress\x12(\n" +
 	"\x05error\x18\x0e \x01(\v2\x12.google.rpc.StatusR\x05error\x12.\n" +
-	"\x06result\x18\x0f \x01(\v2\x16.toolway.v1.TaskResultR\x06result\"\xa2\x01\n" +
+	"\x06result\x18\x0f \x01(\v2\x16.toolway.v1.TaskResultR\x06result\x12!\n" +
+	"\ferror_reason\x18\x10 \x01(\tR\verrorReason\"\xa2\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WORKING\x10\x01\x12\x18\n" +

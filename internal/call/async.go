@@ -1,0 +1,29 @@
+package call
+
+import (
+	"strings"
+	"time"
+)
+
+// Async is how a caller wants its task to be.
+type Async struct {
+	// Timeout is how long the call may take, and TTL how long the task is kept once it has ended. Zero, or what is beyond the operator's bounds: the
+	// operator's.
+	Timeout, TTL time.Duration
+}
+
+// TaskHeader is the reply metadata that carries the id of the task that a call has become.
+const TaskHeader = "toolway-task"
+
+// WantsTask says whether the values of a Prefer header hold "respond-async" (RFC 7240, section 4.1).
+func WantsTask(prefer []string) bool {
+	for _, v := range prefer {
+		for p := range strings.SplitSeq(v, ",") {
+			p, _, _ = strings.Cut(p, ";")
+			if strings.EqualFold(strings.Trim(p, " \t"), "respond-async") {
+				return true
+			}
+		}
+	}
+	return false
+}
