@@ -122,7 +122,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, server: &server{calls: map[string]int{}, release: make(chan struct{}), begun: make(chan string, 1000), cancelled: make(chan string, 1000)}, log: slog.New(slog.DiscardHandler)}
+	f := &fixture{t: t, server: &server{calls: map[string]int{}, release: make(chan struct{}), begun: make(chan string, 1000), cancelled: make(chan string, 1000)}, log: discard}
 	f.serve(func(r grpc.ServiceRegistrar) { testpb.RegisterTestServiceServer(r, f.server) })
 	local := backend.NewLocal()
 	testpb.RegisterTestServiceServer(local, f.server)
@@ -285,5 +285,7 @@ func wantCode(t *testing.T, err error, want codes.Code) {
 		t.Errorf("error %v, want code %v", err, want)
 	}
 }
+
+var discard = slog.New(slog.DiscardHandler)
 
 var errStop = errors.New("stop")

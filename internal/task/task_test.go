@@ -8,13 +8,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/task"
 )
@@ -395,4 +399,57 @@ func TestWatchersResume(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// What has changed since the submission counts: a run passes the policies again.
+func TestRunsPassThePoliciesAgain(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	id := f.must(tasks, alice, unary, "echo", "")
+	o := f.options(tasks)
+	revoked := interceptors.Every("revoked", func(_ any, s grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
+		c := call.FromContext(s.Context())
+		return call.Error(codes.PermissionDenied, "REVOKED", fmt.Sprintf("%s of %s at %s may not call any more (%s)", c.Principal.ID, c.Principal.Tenant, c.Door, c.Task))
+	})
+	p := tasks.Start(interceptors.Chain(f.router.Handle, append(interceptors.Runs(interceptors.Default(o), o), revoked)...))
+	defer p.Drain(t.Context())
+	got, _ := f.ended(tasks, alice, id)
+	if got.State != task.Failed || got.Err.Code() != codes.PermissionDenied || got.Err.Message() != "alice of acme at grpc may not call any more ("+id+")" {
+		t.Errorf("task %+v: want it refused, as its caller's", got)
+	}
+}
+
+// A backend that is down is waited for.
+func TestBackendThatIsAwayIsWaitedFor(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	var tries atomic.Int32
+	p := tasks.Start(interceptors.Chain(func(srv any, s grpc.ServerStream) error {
+		if tries.Add(1) <= 3 {
+			return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", "it is away")
+		}
+		return f.router.Handle(srv, s)
+	}))
+	defer p.Drain(t.Context())
+	got, _ := f.ended(tasks, alice, f.must(tasks, alice, unary, "echo", ""))
+	if got.State != task.Completed || got.Attempts != 1 {
+		t.Errorf("task %+v: want it completed, and only one attempt that counts", got)
+	}
+}
+
+// A backend that does not heed that its call is cancelled has executed it: what is known of it counts.
+func TestCancelledCallThatTheBackendGoesOnWith(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	id := f.must(tasks, alice, unary, "stubborn", "")
+	f.begun()
+	if _, err := tasks.Cancel(t.Context(), alice, id); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := f.ended(tasks, alice, id)
+	close(f.server.release)
+	if got.State != task.Cancelled || !strings.Contains(got.Err.Message(), "stays done") {
+		t.Errorf("task %+v: want it cancelled, and that it may have done something", got)
+	}
 }

@@ -70,7 +70,8 @@ func (m *mesh) awaitTask(t *testing.T, id string) taskView {
 	t.Helper()
 	var out taskView
 	run.Eventually(t, "task "+id+" has ended", func() bool {
-		return m.get(t.Context(), "/v1/tasks/"+id, &out) == nil && out.final()
+		text, err := m.text(t.Context(), m.URL("/v1/tasks/"+id))
+		return err == nil && json.Unmarshal([]byte(text), &out) == nil && out.final()
 	})
 	return out
 }
