@@ -146,7 +146,7 @@ func (l *lister) collections(ctx context.Context, r *catalog.Resource, at place)
 			continue
 		}
 		if parent != at.Parent {
-			at.Parent, at.Token = parent, ""
+			at.Parent, at.Token, at.Count = parent, "", 0
 		}
 		for more := true; more; more = at.Token != "" {
 			if l.full(ctx) {
@@ -154,7 +154,7 @@ func (l *lister) collections(ctx context.Context, r *catalog.Resource, at place)
 			}
 			if at.Count >= listCollection {
 				l.missing = append(l.missing, unlisted{URI: r.URI, Parent: parent, Why: fmt.Sprintf("there are more than the first %d", at.Count)})
-				return ""
+				break
 			}
 			if !l.page(ctx, r, &at) {
 				break

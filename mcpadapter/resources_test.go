@@ -138,6 +138,37 @@ func TestResourcePages(t *testing.T) {
 	}
 }
 
+// TestEachCollectionHasItsShare pins that a large collection does not hide those after it: the bound is for each.
+func TestEachCollectionHasItsShare(t *testing.T) {
+	l := newLibrary(t, nil)
+	for i := range 1200 {
+		l.books["a"] = append(l.books["a"], fmt.Sprintf("x%d", i))
+		l.books["b"] = append(l.books["b"], fmt.Sprintf("y%d", i))
+	}
+	c := l.connect(doors[1], nil) // newer clients keep lists
+	listed, cursor := map[string]int{}, ""
+	for range 40 {
+		res, err := c.ListResources(t.Context(), &mcp.ListResourcesParams{Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, uri := range urisOf(res.Resources) {
+			listed[uri[:strings.LastIndexByte(uri, '/')]]++
+		}
+		if cursor = res.NextCursor; cursor == "" {
+			break
+		}
+	}
+	for _, shelf := range []string{"a", "b"} {
+		if n := listed["grpc://library.example.com/shelves/"+shelf+"/books"]; n != 1000 {
+			t.Errorf("%d books of shelf %s are listed, want 1000", n, shelf)
+		}
+	}
+	if listed["pictures:/"] != 1 || cursor != "" {
+		t.Errorf("listed = %v, cursor = %q, want the picture behind the books, and an end", listed, cursor)
+	}
+}
+
 func codeOf(err error) int64 {
 	var e *jsonrpc.Error
 	if errors.As(err, &e) {
