@@ -42,6 +42,8 @@ func parseEnvelope(data []byte) (envelope, *jsonrpc.Error) {
 	var e envelope
 	data = bytes.TrimSpace(data)
 	if tooDeep(data) {
+		deep := longMessage{head: data[:min(len(data), idWindow)], tail: data[max(0, len(data)-idWindow):]}
+		e.id = deep.id()
 		return e, rpcError(jsonrpc.CodeInvalidRequest, "the message is nested more than %d deep", maxNesting)
 	}
 	if !json.Valid(data) {

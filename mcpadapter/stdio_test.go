@@ -252,3 +252,24 @@ type stuck struct{ end chan struct{} }
 
 func (s stuck) Read([]byte) (int, error) { <-s.end; return 0, io.EOF }
 func (s stuck) Close() error             { return nil }
+
+// TestTooDeepHasItsID pins that a message that is nested too deep is answered under its id, where that can be found.
+func TestTooDeepHasItsID(t *testing.T) {
+	deep := strings.Repeat(`{"a":`, 1100) + "1" + strings.Repeat("}", 1100)
+	w := newWorld(t, nil)
+	k := w.talk(t.Context())
+	url := w.serve()
+	for _, message := range []string{
+		`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":` + deep + `}`,
+		`{"jsonrpc":"2.0","method":"tools/call","params":` + deep + `,"id":"a"}`,
+	} {
+		want := `{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"message":"the message is nested more than 1000 deep`
+		k.say(message)
+		k.hear(want)
+		if got := closed(t, post(t.Context(), t, url, message, nil)); !strings.HasPrefix(got, want) {
+			t.Errorf("over HTTP: %s, want %s", got, want)
+		}
+	}
+	_ = k.in.Close()
+	k.end()
+}
