@@ -42,12 +42,17 @@ func (g *Gateway) lines(ctx context.Context, x *exchange, m match) (*requestSour
 	// The server's read timeout is for one request body, not for a stream. The call's own deadline bounds it.
 	_ = rc.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(ctx)
-	frames, done := make(chan *call.Frame), make(chan struct{})
+	frames, ended, done := make(chan *call.Frame), make(chan struct{}), make(chan struct{})
+	if r.ProtoMajor == 1 {
+		x.w = &closing{ResponseWriter: x.w, ended: ended}
+	}
 	var failure error // written before frames is closed
 	go func() {
 		defer close(done)
 		defer close(frames)
-		failure = g.pump(ctx, body, m, frames)
+		if failure = g.pump(ctx, body, m, frames); failure == nil {
+			close(ended)
+		}
 	}()
 	s.next = func() (*call.Frame, error) {
 		select {
@@ -68,15 +73,48 @@ func (g *Gateway) lines(ctx context.Context, x *exchange, m match) (*requestSour
 	s.stop = func() {
 		cancel()
 		select {
-		case <-done:
+		case <-ended:
 		default:
-			// The call has ended before its requests have: a read that waits for the caller must not outlive the handler.
+			// The call has ended before its requests have: a read that waits for the caller must not outlive the handler, and neither must net/http's
+			// own, of what is left.
 			_ = rc.SetReadDeadline(time.Unix(1, 0))
-			<-done
 		}
+		<-done
 	}
 	return s, nil
 }
+
+// closing is the answer over HTTP/1 to a stream of requests. If it begins before they have ended, it is the connection's last: a read that is
+// interrupted ends the context of all requests that come over the connection after it, and what is left of the stream is no request.
+type closing struct {
+	http.ResponseWriter
+	ended <-chan struct{} // closed when the requests have
+	begun bool
+}
+
+// WriteHeader settles whether the connection goes on.
+func (w *closing) WriteHeader(code int) {
+	if !w.begun && code >= http.StatusOK {
+		w.begun = true
+		select {
+		case <-w.ended:
+		default:
+			w.Header().Set("Connection", "close")
+		}
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write begins the answer.
+func (w *closing) Write(p []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *closing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // pump turns JSON values into frames until the body ends.
 func (g *Gateway) pump(ctx context.Context, body io.Reader, m match, frames chan<- *call.Frame) error {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +62,7 @@ func TestBidi(t *testing.T) {
 				if err := in.Close(); err != nil {
 					t.Fatal(err)
 				}
-				if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+				if rest, err := io.ReadAll(r); errors.Is(err, os.ErrDeadlineExceeded) || len(rest) > 0 {
 					t.Errorf("after the end: %q, %v", rest, err)
 				}
 			})
@@ -123,5 +125,46 @@ func TestBackendEndsFirst(t *testing.T) {
 	res := srv.open(t.Context(), "POST", library+"Upload", body, "Content-Type", "application/x-ndjson")
 	if res.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("%d, want 429", res.StatusCode)
+	}
+}
+
+// TestConnectionAfterARefusedStream refuses a stream of requests that has not ended. What is left of it must not be taken for a request, and the
+// interrupted read ends the context of all that would come over the connection after it: so nothing may.
+func TestConnectionAfterARefusedStream(t *testing.T) {
+	b := &backend{snapshot: librarySnapshot(t)}
+	b.handle = map[string]grpc.StreamHandler{library + "Upload": func(_ any, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(dynamicpb.NewMessage(b.snapshot.Method(library + "Upload").Desc.Input())); err != nil {
+			return err
+		}
+		return status.Error(codes.PermissionDenied, "no")
+	}}
+	srv := startServer(t, b, serverOptions{})
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "POST %sUpload HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: 100\r\n\r\n{}\n{}\n", library, srv.Listener.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(c)
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, res); res.StatusCode != http.StatusForbidden || !res.Close {
+		t.Errorf("%d %s, Connection: close %v; want 403, and that nothing comes after it", res.StatusCode, got, res.Close)
+	}
+	if rest, err := io.ReadAll(r); errors.Is(err, os.ErrDeadlineExceeded) || len(rest) > 0 {
+		t.Errorf("after the answer: %q, %v, want the end", rest, err)
+	}
+
+	// A stream that has ended keeps its connection, also if it is refused.
+	res = srv.open(t.Context(), "POST", library+"Upload", http.NoBody, "Content-Type", "application/x-ndjson")
+	if got := text(t, res); res.Close {
+		t.Errorf("after a stream that has ended: Connection: close: %d %s", res.StatusCode, got)
 	}
 }
