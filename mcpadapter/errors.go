@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,6 +113,18 @@ func describe(st *status.Status, c *call.Call) *toolError {
 	return e
 }
 
+// describeCaller reads a status that is about who calls, when it is not known yet what.
+func describeCaller(st *status.Status) *toolError {
+	e := &toolError{Code: codeName(st.Code()), Message: st.Message()}
+	for _, d := range st.Details() {
+		if detail, ok := d.(proto.Message); ok {
+			e.addStandard(detail)
+		}
+	}
+	e.Hint = or(e.ownHint(), hints[st.Code()])
+	return e
+}
+
 // hint says what to do next. Where the code leaves open whether anything happened, it depends on how far the call got and on whether
 // the contract lets it be repeated. Of an error of the mesh's own, its own hint fits better than one for any such code.
 func (e *toolError) hint(code codes.Code, c *call.Call) string {
@@ -125,7 +138,7 @@ func (e *toolError) hint(code codes.Code, c *call.Call) string {
 	h := c.Method.Tool.Hints
 	switch {
 	case !c.Sent:
-		return "the call did not reach the backend, so nothing was done; " + or(own, "try again in a moment")
+		return "the call did not reach the backend, so nothing was done; " + or(strings.TrimPrefix(own, "nothing was done; "), "try again in a moment")
 	case h.ReadOnly || h.Idempotent:
 		return "it is not known whether the call took effect; this tool may be called again with the same arguments"
 	case own != "" && e.Reason == "OUTCOME_UNKNOWN":
@@ -173,7 +186,7 @@ func (e *toolError) addStandard(detail proto.Message) bool {
 		}
 		e.Resource = &resource{Type: d.GetResourceType(), Name: d.GetResourceName(), Owner: d.GetOwner(), Description: d.GetDescription()}
 	case *errdetails.RetryInfo:
-		e.RetryDelay = d.GetRetryDelay().AsDuration().String()
+		e.RetryDelay = strconv.FormatFloat(d.GetRetryDelay().AsDuration().Seconds(), 'f', -1, 64) + "s" // as ProtoJSON has it
 	case *errdetails.Help:
 		for _, l := range d.GetLinks() {
 			e.Links = append(e.Links, link{Description: l.GetDescription(), URL: l.GetUrl()})

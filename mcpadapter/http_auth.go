@@ -100,9 +100,8 @@ func (e *endpoint) refuseCaller(w http.ResponseWriter, r *http.Request, err erro
 			w.Header().Set("Retry-After", strconv.Itoa(max(1, int(info.GetRetryDelay().AsDuration()/time.Second))))
 		}
 	}
-	reason, _ := identity.Reason(err)
 	told := rpcError(jsonrpc.CodeInvalidRequest, "%s", st.Message())
-	told.Data, _ = json.Marshal(map[string]string{"reason": reason}) // text can always be encoded
+	told.Data, _ = marshal(describeCaller(st)) // text can always be encoded
 	refuse(w, code, nil, told)
 }
 

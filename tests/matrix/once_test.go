@@ -1,26 +1,19 @@
 package matrix_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
-	"google.golang.org/genproto/googleapis/rpc/code"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/agent"
@@ -29,7 +22,7 @@ import (
 )
 
 // onceConfig makes Ask want a key, Label another principal's approval, and Watch the word of the person at the caller's side.
-const onceConfig = `backends: [{name: probe, targets: [%q]}]
+const onceConfig = `backends: [{name: probe, targets: [BACKEND]}]
 policy:
   - {match: probe.v1.Probe/Ask, idempotency: {required: true}}
   - {match: probe.v1.Probe/Label, approval: approver, approver_scope: probe:approve}
@@ -40,26 +33,37 @@ approvals: {url: "http://mesh.example.com"}
 // once is a mesh whose policies decide whether a call runs, and its own backend.
 type once struct {
 	*run.Mesh
-	server *probe.Server
-	stop   func() // ends the backend
-	conn   *grpc.ClientConn
-	agents map[string]*agent.HTTP
+	server  *probe.Server
+	backend string // its address
+	stop    func() // ends it
+	dir     string // of the configuration
+	conn    *grpc.ClientConn
 }
 
 func openOnce(t *testing.T) *once { return openWith(t, onceConfig) }
 
-// openWith opens a mesh with a configuration that has a place for the backend's address.
+// openWith opens a mesh with a configuration, in which BACKEND is the address of a backend of its own.
 func openWith(t *testing.T, config string) *once {
 	t.Helper()
-	o := &once{server: probe.New(), agents: map[string]*agent.HTTP{}}
+	o := serveOnce(t, probe.Both)
+	o.open(t, config)
+	return o
+}
+
+// serveOnce starts the backend.
+func serveOnce(t *testing.T, reflection probe.Reflection) *once {
+	t.Helper()
+	o := &once{server: probe.New(), dir: t.TempDir()}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := o.server.NewGRPC(probe.Both)
+	o.backend = l.Addr().String()
+	g, err := o.server.NewGRPC(reflection)
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.stop = g.Stop
 	o.stop = g.Stop
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
@@ -69,199 +73,41 @@ func openWith(t *testing.T, config string) *once {
 			t.Error(err)
 		}
 	})
-	file := filepath.Join(t.TempDir(), "toolway.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, config, l.Addr()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o.Mesh = run.Start(t, "--config", file)
-	o.conn = run.Dial(t, o.GRPC)
-	for name, version := range map[string]string{"mcp 2025-11-25": agent.V20251125, "mcp 2026-07-28": agent.V20260728} {
-		a, err := agent.NewHTTP(t.Context(), o.URL("/mcp"), version, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(a.Close)
-		o.agents[name] = a
-	}
 	return o
 }
 
-var onceDoors = []string{"grpc", "http", "mcp 2025-11-25", "mcp 2026-07-28"}
-
-// wanted is one call, whatever the door.
-type wanted struct {
-	method, json string
-	key, confirm string
-}
-
-// told is what the caller gets, in the same words from every door.
-type told struct {
-	text     string // the reply as JSON
-	code     string
-	reason   string
-	metadata map[string]string
-	replayed bool
-	http     int
-	after    string // Retry-After
-}
-
-func (a told) String() string { return strings.TrimSpace(a.code + " " + a.reason) }
-
-func (o *once) call(ctx context.Context, t testing.TB, door string, w wanted) told {
+// write writes a configuration and returns its path.
+func (o *once) write(t *testing.T, name, config string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, run.Patience)
-	defer cancel()
-	switch door {
-	case "grpc":
-		return o.callGRPC(ctx, t, w)
-	case "http":
-		return o.callHTTP(ctx, t, w)
+	file := filepath.Join(o.dir, name)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(config, "BACKEND", strconv.Quote(o.backend))), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	return o.callMCP(ctx, t, o.agents[door], w)
+	return file
 }
 
-func (o *once) callGRPC(ctx context.Context, t testing.TB, w wanted) told {
-	if w.key != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", w.key)
+// open starts the mesh.
+func (o *once) open(t *testing.T, config string) {
+	t.Helper()
+	o.Mesh = run.Start(t, "--config", o.write(t, "toolway.yaml", config))
+	o.conn = run.Dial(t, o.GRPC)
+}
+
+// agent is an MCP client.
+func (o *once) agent(t *testing.T, version string) *agent.HTTP {
+	t.Helper()
+	a, err := agent.NewHTTP(t.Context(), o.URL("/mcp"), version, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if w.confirm != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "toolway-confirm", w.confirm)
-	}
-	var header metadata.MD
-	var err error
-	var texts []string
-	client := probev1.NewProbeClient(o.conn)
-	switch w.method {
-	case "Ask":
-		var out *probev1.AskResponse
-		in := &probev1.AskRequest{}
-		unmarshal(t, w.json, in)
-		out, err = client.Ask(ctx, in, grpc.Header(&header))
-		texts = append(texts, out.GetText())
-	case "Label":
-		in := &probev1.LabelRequest{}
-		unmarshal(t, w.json, in)
-		_, err = client.Label(ctx, in, grpc.Header(&header))
-	case "Watch":
-		in := &probev1.WatchRequest{}
-		unmarshal(t, w.json, in)
-		s, openErr := client.Watch(ctx, in)
-		if openErr != nil {
-			t.Fatal(openErr)
-		}
-		for err == nil {
-			var m *probev1.WatchResponse
-			if m, err = s.Recv(); err == nil {
-				texts = append(texts, m.GetText())
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		header, _ = s.Header()
-	}
-	st := status.Convert(err)
-	a := told{text: strings.Join(texts, ","), code: code.Code(st.Code()).String(), replayed: len(header.Get("toolway-replayed")) > 0}
-	for _, d := range st.Details() {
-		if i, ok := d.(*errdetails.ErrorInfo); ok {
-			a.reason, a.metadata = i.GetReason(), i.GetMetadata()
-		}
-	}
+	t.Cleanup(a.Close)
 	return a
 }
 
-func (o *once) callHTTP(ctx context.Context, t testing.TB, w wanted) told {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL("/probe.v1.Probe/"+w.method), strings.NewReader(w.json))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if w.key != "" {
-		req.Header.Set("Idempotency-Key", `"`+w.key+`"`) // as the draft has it
-	}
-	if w.confirm != "" {
-		req.Header.Set("Toolway-Confirm", w.confirm)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := told{code: "OK", replayed: res.Header.Get("Idempotent-Replayed") == "true", http: res.StatusCode, after: res.Header.Get("Retry-After")}
-	if res.StatusCode == http.StatusOK {
-		var texts []string
-		for line := range bytes.Lines(body) {
-			var reply struct{ Text string }
-			if err := json.Unmarshal(line, &reply); err != nil {
-				t.Fatal(err)
-			}
-			texts = append(texts, reply.Text)
-		}
-		a.text = strings.Join(texts, ",")
-		return a
-	}
-	var failure struct {
-		Code    int
-		Details []struct {
-			Type     string `json:"@type"`
-			Reason   string
-			Metadata map[string]string
-		}
-	}
-	if err := json.Unmarshal(body, &failure); err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
-	a.code = code.Code(failure.Code).String()
-	for _, d := range failure.Details {
-		if strings.HasSuffix(d.Type, "ErrorInfo") {
-			a.reason, a.metadata = d.Reason, d.Metadata
-		}
-	}
-	return a
-}
-
-func (o *once) callMCP(ctx context.Context, t testing.TB, client *agent.HTTP, w wanted) told {
-	meta := map[string]any{}
-	if w.key != "" {
-		meta["io.toolway/idempotency-key"] = w.key
-	}
-	if w.confirm != "" {
-		meta["io.toolway/confirm"] = w.confirm
-	}
-	raw, err := client.Request(ctx, "tools/call", map[string]any{"name": "probe_" + strings.ToLower(w.method), "arguments": json.RawMessage(w.json), "_meta": meta}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var res struct {
-		StructuredContent struct {
-			Text  string
-			Items []struct{ Text string }
-			Error struct {
-				Code, Reason string
-				Metadata     map[string]string
-			}
-		}
-		Meta map[string]any `json:"_meta"`
-	}
-	if err := json.Unmarshal(raw, &res); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	failure := res.StructuredContent.Error
-	a := told{text: res.StructuredContent.Text, code: failure.Code, reason: failure.Reason, metadata: failure.Metadata, replayed: res.Meta["io.toolway/replayed"] == true}
-	var texts []string
-	for _, i := range res.StructuredContent.Items {
-		texts = append(texts, i.Text)
-	}
-	a.text += strings.Join(texts, ",")
-	if a.code == "" {
-		a.code = "OK"
-	}
-	return a
-}
+var (
+	onceDoors     = []string{"grpc", "http", "mcp 2026-07-28", "mcp 2025-11-25"}
+	agentVersions = []string{agent.V20251125, agent.V20260728}
+)
 
 // TestOnceAcrossDoors executes a call through each door, and repeats it through every door: there is one execution, and one answer.
 func TestOnceAcrossDoors(t *testing.T) {
@@ -364,14 +210,14 @@ func TestApprovalAcrossDoors(t *testing.T) {
 			}
 		}
 	}
-	for name, a := range o.agents { // an agent does not decide
-		tools, err := agent.Tools(t.Context(), a)
+	for _, version := range agentVersions { // an agent does not decide
+		tools, err := agent.Tools(t.Context(), o.agent(t, version))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, tool := range tools {
 			if strings.Contains(tool.Name, "appro") {
-				t.Errorf("%s: the agent is offered %q", name, tool.Name)
+				t.Errorf("%s: the agent is offered %q", version, tool.Name)
 			}
 		}
 	}
@@ -429,16 +275,10 @@ func TestConfirmAcrossDoors(t *testing.T) {
 	}
 }
 
-func unmarshal(t testing.TB, text string, m proto.Message) {
-	t.Helper()
-	if err := protojson.Unmarshal([]byte(text), m); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestConfirmByElicitation has an agent of 2026-07-28 whose client can ask: the person is asked between two rounds of one call.
 func TestConfirmByElicitation(t *testing.T) {
 	o := openOnce(t)
+	client := o.agent(t, agent.V20260728)
 	ctx, cancel := context.WithTimeout(t.Context(), run.Patience)
 	defer cancel()
 	type round struct {
@@ -458,7 +298,7 @@ func TestConfirmByElicitation(t *testing.T) {
 		for k, v := range more {
 			params[k] = v
 		}
-		raw, err := o.agents["mcp 2026-07-28"].Request(ctx, "tools/call", params, nil)
+		raw, err := client.Request(ctx, "tools/call", params, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // shapeConfig reuses what Ask answers, cuts what is long, and keeps what Ask has given from all methods.
-const shapeConfig = `backends: [{name: probe, targets: [%q]}]
+const shapeConfig = `backends: [{name: probe, targets: [BACKEND]}]
 policy:
   - {match: probe.v1.Probe/Ask, read_only: true, cache_ttl: 1h, result_limits: {max_bytes: 3000}, fields: [{path: text, data_label: pii}]}
 cache: {stale: 1h}
@@ -35,7 +35,7 @@ func TestReadsAreShared(t *testing.T) {
 
 // TestOldAnswersWhileTheBackendIsDown has the same old answer at each door, and what is to be redacted in none.
 func TestOldAnswersWhileTheBackendIsDown(t *testing.T) {
-	o := openWith(t, `backends: [{name: probe, targets: [%q]}]
+	o := openWith(t, `backends: [{name: probe, targets: [BACKEND]}]
 policy:
   - {match: probe.v1.Probe/Ask, read_only: true, cache_ttl: 1ms}
   - {match: probe.v1.Probe/Watch, fields: [{path: text, redact_result: true}]}
@@ -81,7 +81,8 @@ func TestForbiddenFlowsAreRefusedAlike(t *testing.T) {
 // TestLargeResultsAreLinked reads what was cut over MCP, as a resource and over HTTP.
 func TestLargeResultsAreLinked(t *testing.T) {
 	o := openWith(t, shapeConfig)
-	for name, a := range o.agents {
+	for _, name := range agentVersions {
+		a := o.agent(t, name)
 		raw, err := a.Request(t.Context(), "tools/call", map[string]any{"name": "probe_ask", "arguments": json.RawMessage(`{"id":"large","plan":{"size":5000},"number":"7"}`)}, nil)
 		if err != nil {
 			t.Fatal(err)
