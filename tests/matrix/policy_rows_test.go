@@ -3,6 +3,8 @@ package matrix_test
 // elsewhere are the policies of the chain that have no row, and why.
 var elsewhere = map[string]string{
 	"recover": "no caller can make the mesh panic: TestRecover of interceptors does, and the row \"every call\" shows that it stands outermost",
+	"resume":  "it says where a stream that broke goes on, and decides nothing: TestResumeCursor of interceptors, TestResumeWithoutGap of gateway",
+	"task":    "a call becomes a task where its caller asks for one, which each door has its own words for: tests/durable",
 	"hedge":   "when a second attempt begins is a matter of time: TestHedge of interceptors has a clock of its own",
 }
 
