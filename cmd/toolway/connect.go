@@ -21,7 +21,11 @@ func connect(ctx context.Context, url, view, tokenFile string, logging mesh.Log,
 	if view != "" {
 		url = strings.TrimSuffix(url, "/") + "/" + view
 	}
-	r, err := relay.New(relay.Config{URL: url, Logger: log, Credential: credential(tokenFile)})
+	who := credential(tokenFile)
+	if err := who(http.Header{}); err != nil { // a file that is not there now is a mistake, not a token that is being replaced
+		return err
+	}
+	r, err := relay.New(relay.Config{URL: url, Logger: log, Credential: who})
 	if err != nil {
 		return fmt.Errorf("--connect: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -98,14 +99,36 @@ func (r *Relay) follow(e *events, m *message, header http.Header) ([]byte, error
 			}
 			return answer, nil
 		}
-		if m.Method == "subscriptions/listen" && bytes.Contains(data, []byte(`"notifications/subscriptions/acknowledged"`)) {
+		told, err := parse(bytes.TrimSpace(data))
+		if err != nil || !told.valid() {
+			r.conf.Logger.Warn("something that is no message came on the mesh's stream", "method", m.Method)
+			continue
+		}
+		if told.Method == "notifications/subscriptions/acknowledged" {
 			if m.acknowledged { // the host has had it; what changed meanwhile it has not heard
-				r.write([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID) + `}}}`))
+				r.missed(m, told.Params.Notifications)
 				continue
 			}
 			m.acknowledged = true
 		}
 		r.write(data)
+	}
+}
+
+// missed tells a host whose subscription was interrupted of everything that it listens for: it may have changed.
+func (r *Relay) missed(m *message, on notifications) {
+	meta := `"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID) + `}`
+	for _, list := range []struct {
+		name string
+		on   bool
+	}{{"tools", on.Tools}, {"prompts", on.Prompts}, {"resources", on.Resources}} {
+		if list.on {
+			r.write([]byte(`{"jsonrpc":"2.0","method":"notifications/` + list.name + `/list_changed","params":{` + meta + `}}`))
+		}
+	}
+	for _, uri := range on.Updates {
+		quoted, _ := json.Marshal(uri) // a string can always be encoded
+		r.write([]byte(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{` + meta + `,"uri":` + string(quoted) + `}}`))
 	}
 }
 

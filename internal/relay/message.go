@@ -14,11 +14,12 @@ type message struct {
 	// acknowledged says that the host has heard that its subscription is heard.
 	acknowledged bool
 
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params params          `json:"params"`
-	Result json.RawMessage `json:"result"`
-	Error  json.RawMessage `json:"error"`
+	ID      json.RawMessage `json:"id"`
+	Method  string          `json:"method"`
+	Params  params          `json:"params"`
+	Version string          `json:"jsonrpc"`
+	Result  json.RawMessage `json:"result"`
+	Error   json.RawMessage `json:"error"`
 }
 
 type params struct {
@@ -27,16 +28,25 @@ type params struct {
 	TaskID          string          `json:"taskId"`
 	ProtocolVersion string          `json:"protocolVersion"`
 	RequestID       json.RawMessage `json:"requestId"`
+	Notifications   notifications   `json:"notifications"`
 	Meta            struct {
 		Version string `json:"io.modelcontextprotocol/protocolVersion"`
 	} `json:"_meta"`
+}
+
+// notifications are those of a subscription.
+type notifications struct {
+	Tools     bool     `json:"toolsListChanged"`
+	Prompts   bool     `json:"promptsListChanged"`
+	Resources bool     `json:"resourcesListChanged"`
+	Updates   []string `json:"resourceSubscriptions"`
 }
 
 var errNoObject = errors.New("want one JSON object a line")
 
 func parse(line []byte) (message, error) {
 	m := message{raw: line}
-	if line[0] != '{' {
+	if len(line) == 0 || line[0] != '{' {
 		return m, errNoObject
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -49,6 +59,14 @@ func parse(line []byte) (message, error) {
 		m.ID = nil
 	}
 	return m, nil
+}
+
+// valid says whether the message may be given to a host: a proxy's page or error is none of the protocol.
+func (m *message) valid() bool {
+	if m.Version != "2.0" || m.Method == "" && (m.Result == nil) == (m.Error == nil) {
+		return false
+	}
+	return m.Error == nil || len(m.Error) > 0 && m.Error[0] == '{'
 }
 
 func (m *message) isRequest() bool { return m.Method != "" && m.ID != nil }

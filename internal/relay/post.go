@@ -140,8 +140,8 @@ func (m *message) outcome(wrong string) *unanswered {
 
 // answers says whether body is the answer to m. An error that could not be given m's id is one too, and gets it.
 func answers(body []byte, m *message) ([]byte, bool) {
-	a, err := parse(bytes.TrimSpace(append([]byte(" "), body...)))
-	if err != nil || a.Method != "" || a.Result == nil && a.Error == nil {
+	a, err := parse(bytes.TrimSpace(body))
+	if err != nil || !a.valid() || a.Method != "" {
 		return nil, false
 	}
 	if bytes.Equal(a.ID, m.ID) {

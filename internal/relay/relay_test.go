@@ -152,7 +152,7 @@ func TestEvents(t *testing.T) {
 	h := start(t, func(w http.ResponseWriter, r *http.Request) {
 		m := read(r)
 		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprintf(w, ": hello\n\nid: 1\ndata:\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\ndata: \"params\":{}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\r\n\r\n", m.ID)
+		fmt.Fprintf(w, ": hello\n\ndata: garbage\n\ndata:   \n\nid: 1\ndata:\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\ndata: \"params\":{}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\r\n\r\n", m.ID)
 	}, nil)
 	h.say(callOf("7", "x"))
 	if got := h.hear(); got != `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}` {
@@ -243,7 +243,18 @@ func TestRefusals(t *testing.T) {
 			w.Header().Set("Location", "https://x/")
 			w.WriteHeader(http.StatusFound)
 		}, "https://x/"},
-		"502":  {func(w http.ResponseWriter, _ json.RawMessage) { w.WriteHeader(http.StatusBadGateway) }, "whether it took effect is not known"},
+		"502":   {func(w http.ResponseWriter, _ json.RawMessage) { w.WriteHeader(http.StatusBadGateway) }, "whether it took effect is not known"},
+		"empty": {func(w http.ResponseWriter, _ json.RawMessage) { w.Header().Set("Content-Type", "application/json") }, "200 OK"},
+		"a proxy's 401": {func(w http.ResponseWriter, _ json.RawMessage) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error":"invalid_token"}`)
+		}, "TOOLWAY_TOKEN"},
+		"a proxy's 500": {func(w http.ResponseWriter, id json.RawMessage) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":"boom"}`, id)
+		}, `"isError":true`},
 		"html": {func(w http.ResponseWriter, _ json.RawMessage) { fmt.Fprint(w, "<html>") }, "200 OK"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -407,5 +418,30 @@ func TestResume(t *testing.T) {
 	}
 	if got := h.hear(); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
 		t.Errorf("heard %s, want the answer from the resumed stream", got)
+	}
+}
+
+// TestListenAgain breaks a subscription: after the next one the host hears of everything that it listens for, and of nothing else.
+func TestListenAgain(t *testing.T) {
+	var mu sync.Mutex
+	n := 0
+	h := start(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		n++
+		first := n == 1
+		mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, `data: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["x://1"]}}}`+"\n\n")
+		_ = http.NewResponseController(w).Flush()
+		if first {
+			panic(http.ErrAbortHandler)
+		}
+		<-r.Context().Done()
+	}, nil)
+	h.say(`{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"promptsListChanged":true},` + modern + `}}`)
+	for _, want := range []string{"acknowledged", `prompts/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}}`, `resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"},"uri":"x://1"}`} {
+		if got := h.hear(); !strings.Contains(got, want) {
+			t.Errorf("heard %s, want %s", got, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -112,7 +113,9 @@ func (r *Relay) hear() {
 			delays.Reset()
 			e := newEvents(body, r.conf.MaxMessageBytes)
 			for data, err := e.next(); err == nil; data, err = e.next() {
-				r.write(data)
+				if told, err := parse(bytes.TrimSpace(data)); err == nil && told.valid() {
+					r.write(data)
+				}
 			}
 			body.Close()
 			lastID = e.lastID
@@ -190,11 +193,7 @@ func (r *Relay) listenOnce(m *message, first bool, acknowledged chan<- map[strin
 			Method string `json:"method"`
 			Error  json.RawMessage
 			Params struct {
-				Notifications struct {
-					Tools     bool `json:"toolsListChanged"`
-					Prompts   bool `json:"promptsListChanged"`
-					Resources bool `json:"resourcesListChanged"`
-				} `json:"notifications"`
+				Notifications notifications `json:"notifications"`
 			} `json:"params"`
 		}
 		if json.Unmarshal(data, &n) != nil || n.Error != nil {
