@@ -136,6 +136,9 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
 	identify(ctx, c)
 	c.Confirm = t.meta.confirm
+	if m.Service.Mesh {
+		c.View = a.conf.View.Has
+	}
 	at := attempt{call: c}
 	if t.client.can&canForm != 0 {
 		at.asker = &questioner{client: &t.client, round: last}

@@ -5,26 +5,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/nearmiss"
+	"github.com/toolway/toolway/internal/transcode"
 )
 
 // callThrough runs the tool that a call of call_tool names. What is wrong with the name is a tool error: the model wrote it.
 func (a *Adapter) callThrough(ctx context.Context, s *catalog.Snapshot, t toolCall) (*result, error) {
-	name, inner, bad := calledThrough(t.arguments)
-	if bad != nil {
-		return errorResult(nil, bad, nil), nil
+	name, inner, err := calledThrough(t.arguments)
+	if err != nil {
+		return errorResult(nil, badArguments(err), nil), nil
 	}
-	if name == "" || name == callTool {
-		return errorResult(nil, &toolError{
-			Code: codeName(codes.InvalidArgument), Message: "the arguments do not fit the tool: name is missing", Hint: "name the tool that is to be called, as find_tools gave it",
-			FieldViolations: []fieldViolation{{Field: "name", Description: "want the name of a tool other than " + callTool}},
-		}, nil), nil
-	}
-	m := a.visible(ctx, s.Tool(name))
+	m := a.within(ctx, s.Tool(name))
 	if m == nil && searchMethods[name] != "" {
 		m = s.Method(searchMethods[name])
 	}
@@ -39,7 +36,7 @@ func (a *Adapter) unknownInner(ctx context.Context, s *catalog.Snapshot, name st
 	e := &toolError{Code: codeName(codes.NotFound), Reason: "UNKNOWN_TOOL", Message: fmt.Sprintf("unknown tool %q", cut(name, 100)), Hint: "find it with find_tools"}
 	near := nearmiss.Find(name, func(yield func(string) bool) {
 		for _, m := range s.Tools() {
-			if a.visible(ctx, m) != nil && !yield(m.Tool.Name) {
+			if a.within(ctx, m) != nil && !yield(m.Tool.Name) {
 				return
 			}
 		}
@@ -52,26 +49,38 @@ func (a *Adapter) unknownInner(ctx context.Context, s *catalog.Snapshot, name st
 }
 
 // calledThrough returns the tool and the arguments that a call of call_tool names. Models often write the arguments as a string of JSON;
-// that is what they mean all the same.
-func calledThrough(arguments json.RawMessage) (name string, inner json.RawMessage, bad *toolError) {
-	var in struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
+// that is what they mean all the same. The error is a *transcode.Error.
+func calledThrough(arguments json.RawMessage) (name string, inner json.RawMessage, err error) {
+	members := map[string]json.RawMessage{}
+	if arguments = bytes.TrimSpace(arguments); len(arguments) > 0 && json.Unmarshal(arguments, &members) != nil {
+		return "", nil, &transcode.Error{Path: "arguments", Problem: "got " + kindOf(arguments), Want: "an object"}
 	}
-	if arguments = bytes.TrimSpace(arguments); len(arguments) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(arguments))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&in); err != nil {
-			return "", nil, &toolError{
-				Code: codeName(codes.InvalidArgument), Message: "the arguments do not fit the tool: " + err.Error(),
-				Hint: `give the tool's name as "name" and its arguments as the object "arguments"`,
+	for _, member := range sorted(members) {
+		if member != "name" && member != "arguments" {
+			return "", nil, &transcode.Error{
+				Path: cut(member, 100), Problem: "unknown field", Want: `"name", the tool's name, and "arguments", an object`,
+				Suggestion: nearmiss.Find(member, slices.Values([]string{"arguments", "name"})),
 			}
 		}
 	}
-	inner = bytes.TrimSpace(in.Arguments)
+	const want = "the name of a tool, as find_tools gave it"
+	switch raw := members["name"]; {
+	case raw == nil:
+		return "", nil, &transcode.Error{Path: "name", Problem: "is missing", Want: want}
+	case json.Unmarshal(raw, &name) != nil:
+		return "", nil, &transcode.Error{Path: "name", Problem: "got " + kindOf(raw), Want: want}
+	case name == "":
+		return "", nil, &transcode.Error{Path: "name", Problem: "is empty", Want: want}
+	case name == callTool:
+		return "", nil, &transcode.Error{Path: "name", Problem: callTool + " does not call itself", Want: "the name of another tool"}
+	}
+	inner = bytes.TrimSpace(members["arguments"])
 	var text string
 	if len(inner) > 0 && inner[0] == '"' && json.Unmarshal(inner, &text) == nil {
+		if text = strings.TrimSpace(text); !strings.HasPrefix(text, "{") {
+			return "", nil, &transcode.Error{Path: "arguments", Problem: "got a string", Want: "an object"}
+		}
 		inner = json.RawMessage(text)
 	}
-	return in.Name, inner, nil
+	return name, inner, nil
 }

@@ -14,8 +14,8 @@ import (
 type View struct {
 	// Has says whether a method belongs to the view; nil means that all do. It must always say the same of a method.
 	Has func(*catalog.Method) bool
-	// Search adds find_tools, describe_tool and call_tool, by which an agent reaches every tool of the catalog that it may see, whether it is
-	// in the view or not: hundreds of tools do not fit a model.
+	// Search lists find_tools, describe_tool and call_tool in place of the view's tools, which an agent reaches by them: hundreds of tools do
+	// not fit a model.
 	Search bool
 }
 
@@ -45,7 +45,11 @@ func (a *Adapter) tool(ctx context.Context, s *catalog.Snapshot, name string) *c
 			return s.Method(full)
 		}
 	}
-	m := s.Tool(name)
+	return a.within(ctx, s.Tool(name))
+}
+
+// within returns m if it belongs to the view and the caller may know of it.
+func (a *Adapter) within(ctx context.Context, m *catalog.Method) *catalog.Method {
 	if m == nil || a.conf.View.Has != nil && !a.conf.View.Has(m) {
 		return nil
 	}
@@ -63,28 +67,18 @@ func (a *Adapter) visible(ctx context.Context, m *catalog.Method) *catalog.Metho
 	return nil
 }
 
-// toolsOf returns the tools of the view, whoever asks, by name.
+// toolsOf returns the tools that the view lists, whoever asks, by name.
 func (v View) toolsOf(s *catalog.Snapshot) []listedTool {
-	tools := make([]listedTool, 0, len(s.Tools())+3)
+	if v.Search {
+		return []listedTool{{callTool, nil}, {describeTool, s.Method(searchMethods[describeTool])}, {findTools, s.Method(searchMethods[findTools])}}
+	}
+	tools := make([]listedTool, 0, len(s.Tools()))
 	for _, m := range s.Tools() {
 		if v.Has == nil || v.Has(m) {
 			tools = append(tools, listedTool{m.Tool.Name, m})
 		}
 	}
-	if !v.Search {
-		return tools
-	}
-	merged := make([]listedTool, 0, len(tools)+3)
-	own := []listedTool{{callTool, nil}, {describeTool, s.Method(searchMethods[describeTool])}, {findTools, s.Method(searchMethods[findTools])}}
-	for _, t := range tools {
-		for len(own) > 0 && own[0].name <= t.name {
-			merged, own = append(merged, own[0]), own[1:]
-		}
-		if _, taken := searchMethods[t.name]; !taken && t.name != callTool {
-			merged = append(merged, t)
-		}
-	}
-	return append(merged, own...)
+	return tools
 }
 
 // listedTool is a tool under the name that the view gives it. call_tool has no method.

@@ -96,7 +96,7 @@ func searchConfig(t *testing.T, w **mutableCatalog) func(*mcpadapter.Config) {
 		}
 		cat.current.Store(s)
 		mine := backend.New(nil, map[string]*backend.Local{"shop": local}, backend.Options{})
-		c.Catalog, c.View, c.Visibility = cat, mcpadapter.View{Search: true, Has: named("orders_get")}, hiding("orders_judge")
+		c.Catalog, c.View, c.Visibility = cat, mcpadapter.View{Search: true, Has: named("orders_get", "orders_watch", "orders_judge")}, hiding("orders_judge")
 		c.Handler = func(stream grpc.ServerStream) error {
 			if call.FromContext(stream.Context()).Method.Service.Mesh {
 				return mine.Handle(nil, stream)
@@ -120,13 +120,13 @@ func merged(sets ...*descriptorpb.FileDescriptorSet) *descriptorpb.FileDescripto
 	return out
 }
 
-// TestSearchView goes the way of an agent that has three tools and one of the view: find, describe, call.
+// TestSearchView goes the way of an agent that has three tools: find, describe, call.
 func TestSearchView(t *testing.T) {
 	var cat *mutableCatalog
 	forDoors(t, searchConfig(t, &cat), nil, func(t *testing.T, _ *world, c *mcp.ClientSession, _ door) {
 		res, err := c.ListTools(t.Context(), nil)
-		if err != nil || !slices.Equal(toolNames(res.Tools), []string{"call_tool", "describe_tool", "find_tools", "orders_get"}) {
-			t.Fatalf("tools %q, %v, want the three and the view's one, by name", toolNames(res.Tools), err)
+		if err != nil || !slices.Equal(toolNames(res.Tools), []string{"call_tool", "describe_tool", "find_tools"}) {
+			t.Fatalf("tools %q, %v, want the three", toolNames(res.Tools), err)
 		}
 		call := func(name string, args any) (*mcp.CallToolResult, string) {
 			t.Helper()
@@ -141,6 +141,12 @@ func TestSearchView(t *testing.T) {
 		}
 		if _, text := call("find_tools", map[string]any{"query": "judge"}); strings.Contains(text, `"orders_judge"`) {
 			t.Errorf("find_tools tells of a hidden tool: %s", text)
+		}
+		if _, text := call("find_tools", map[string]any{"query": "picture"}); strings.Contains(text, `"orders_picture"`) {
+			t.Errorf("find_tools tells of a tool outside the view: %s", text)
+		}
+		if r, text := call("describe_tool", map[string]any{"name": "orders_picture"}); !r.IsError {
+			t.Errorf("describe_tool tells of a tool outside the view: %s", text)
 		}
 		if r, text := call("describe_tool", map[string]any{"name": "orders_watch"}); r.IsError || !strings.Contains(text, `"inputSchema"`) {
 			t.Errorf("describe_tool: %s", text)
@@ -157,9 +163,12 @@ func TestSearchView(t *testing.T) {
 		}{
 			{map[string]any{"name": "orders_gat", "arguments": map[string]any{}}, "orders_get"},
 			{map[string]any{"name": "orders_judge", "arguments": map[string]any{}}, "unknown tool"},
-			{map[string]any{"arguments": map[string]any{}}, "name is missing"},
-			{map[string]any{"name": "call_tool"}, "other than call_tool"},
-			{map[string]any{"name": "orders_get", "args": map[string]any{}}, "arguments"},
+			{map[string]any{"name": "orders_picture", "arguments": map[string]any{}}, "unknown tool"}, // not in the view
+			{map[string]any{"arguments": map[string]any{}}, `[{"description":"is missing: want the name of a tool, as find_tools gave it","field":"name"}]`},
+			{map[string]any{"name": "call_tool"}, "does not call itself"},
+			{map[string]any{"name": 5}, `{"description":"got a number: want the name of a tool, as find_tools gave it","field":"name"}`},
+			{map[string]any{"name": "orders_get", "argument": map[string]any{}}, `did you mean \"arguments\"?`},
+			{map[string]any{"name": "orders_get", "arguments": "x"}, `{"description":"got a string: want an object","field":"arguments"}`},
 			{map[string]any{"name": "orders_get", "arguments": map[string]any{"idd": "1"}}, `did you mean`},
 		} {
 			if r, text := call("call_tool", bad.args); !r.IsError || !strings.Contains(text, bad.want) {

@@ -46,6 +46,8 @@ type Call struct {
 	Start time.Time
 	// Forward is the metadata that may cross to the backend: already filtered by Rules. The chain may add to it. Keys are lower-case.
 	Forward metadata.MD
+	// View says which methods the caller's endpoint shows, for those of the mesh's own services that tell of others; nil: all.
+	View func(*catalog.Method) bool
 	// TraceID is the W3C trace id, 32 hex digits; set by observe.
 	TraceID string
 	// Credentials are what the caller brought to say who it is. They never cross to a backend, and are never logged.

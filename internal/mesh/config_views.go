@@ -31,7 +31,7 @@ type View struct {
 	Except []string `yaml:"except"`
 	// ReadOnly leaves out tools that change something.
 	ReadOnly bool `yaml:"read_only"`
-	// Search adds find_tools, describe_tool and call_tool, which reach the whole catalog.
+	// Search lists find_tools, describe_tool and call_tool in place of the view's tools, which an agent reaches by them.
 	Search bool `yaml:"search"`
 	// Profile is the subset of JSON Schema that the view's tools are listed with. Default: mcp.profile.
 	Profile string `yaml:"profile"`
@@ -55,7 +55,7 @@ func (m *MCP) normaliseViews() error {
 		names[v.Name] = true
 	}
 	if !names[SearchView] {
-		m.Views = append(m.Views, View{Name: SearchView, Profile: m.Profile, Search: true, Except: []string{"*"}})
+		m.Views = append(m.Views, View{Name: SearchView, Profile: m.Profile, Search: true})
 		names[SearchView] = true
 	}
 	if m.View != "" && !names[m.View] {
@@ -128,8 +128,11 @@ func anyPattern(patterns []string, name string) bool {
 
 // view returns what the door of a view shows; nil is the view of all tools.
 func (v *View) view() mcpadapter.View {
-	if v == nil {
+	switch {
+	case v == nil:
 		return mcpadapter.View{}
+	case v.matchesAll() && len(v.Except) == 0:
+		return mcpadapter.View{Search: v.Search}
 	}
 	return mcpadapter.View{Has: v.has, Search: v.Search}
 }

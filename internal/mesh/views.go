@@ -86,7 +86,7 @@ const manyTools = 128
 func (m *Mesh) reportViews() {
 	s := m.catalog.Snapshot()
 	for i := range m.config.MCP.Views {
-		if v := &m.config.MCP.Views[i]; !v.Search && !slices.ContainsFunc(s.Tools(), v.has) {
+		if v := &m.config.MCP.Views[i]; !slices.ContainsFunc(s.Tools(), v.has) {
 			m.log.Warn("no tool fits this view: look at its conditions, and at the names with: toolway tools list", "view", v.Name)
 		}
 	}

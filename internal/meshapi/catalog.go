@@ -48,19 +48,20 @@ type viewer struct {
 	snapshot   *catalog.Snapshot
 	principal  *identity.Principal
 	visibility call.Visibility
+	view       func(*catalog.Method) bool // nil: all
 }
 
 func (s *catalogService) viewer(ctx context.Context) viewer {
 	v := viewer{snapshot: s.options.Snapshot(), visibility: s.options.Visibility}
 	if c := call.FromContext(ctx); c != nil {
-		v.principal = c.Principal
+		v.principal, v.view = c.Principal, c.View
 	}
 	return v
 }
 
 // sees says whether the tool of m may be told of. Tools are told as the MCP door shows them, whatever door asks.
 func (v viewer) sees(m *catalog.Method) bool {
-	return call.Sees(v.visibility, v.principal, call.MCP, m)
+	return (v.view == nil || v.view(m)) && call.Sees(v.visibility, v.principal, call.MCP, m)
 }
 
 // GetCatalog returns what is served now.
