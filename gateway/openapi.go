@@ -254,7 +254,14 @@ func (b *apiBuilder) operation(r *route, item *pathItem) object {
 	if m.Deprecated {
 		op["deprecated"] = true
 	}
-	if params := append(item.parameters(r.template), b.query(r)...); len(params) > 0 {
+	params := append(item.parameters(r.template), b.query(r)...)
+	if r.cursors.after != nil {
+		params = append(params, object{
+			"name": lastEventID, "in": "header", "schema": object{"type": "string"},
+			"description": "With " + eventStream + ": the id of the last event. The stream goes on after it; it wins over \"" + r.cursors.path + "\".",
+		})
+	}
+	if len(params) > 0 {
 		op["parameters"] = params
 	}
 	if body := b.body(r); body != nil {

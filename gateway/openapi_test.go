@@ -82,6 +82,16 @@ func TestOpenAPIDescribesRoutes(t *testing.T) {
 	}
 }
 
+func TestOpenAPIOfResumableStream(t *testing.T) {
+	body := string(openAPIOf(t, newLog(t, nil).b.snapshot))
+	if n := strings.Count(body, `"name":"Last-Event-ID"`); n != 6 { // each route of both streams
+		t.Errorf("%d operations take Last-Event-ID, want 6:\n%s", n, body)
+	}
+	if body := string(openAPIOf(t, librarySnapshot(t))); strings.Contains(body, "Last-Event-ID") {
+		t.Error("streams without a cursor field take Last-Event-ID")
+	}
+}
+
 func TestOpenAPIIsCached(t *testing.T) {
 	g := gateway.New(gateway.Config{Catalog: catalog.Fixed(librarySnapshot(t)), Handler: unreachable})
 	first := do(g, "GET", "/openapi.json", "")
