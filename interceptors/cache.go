@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -113,7 +114,12 @@ func (r *reads) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServe
 // lead makes the call that others may wait for.
 func (r *reads) lead(srv any, stream grpc.ServerStream, handler grpc.StreamHandler, key replyKey, f *flight) error {
 	c := call.FromContext(stream.Context())
-	stop := context.AfterFunc(stream.Context(), func() { r.leave(f) })
+	stop := context.AfterFunc(stream.Context(), func() {
+		// A deadline ends the call below at the same moment by itself. Were it cancelled too, chance would say as which of the two it ends.
+		if !errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
+			r.leave(f)
+		}
+	})
 	ctx, cancel := lasting(stream.Context())
 	defer cancel()
 	detach := context.AfterFunc(f.abandoned, cancel)
@@ -135,7 +141,7 @@ func (r *reads) lead(srv any, stream grpc.ServerStream, handler grpc.StreamHandl
 		c.Decide("cache", "miss", "")
 		return stream.SendMsg(call.NewFrame(r.method.Desc.Output(), s.reply))
 	}
-	f.again = ctx.Err() != nil && (status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded)
+	f.again = passed(ctx) && (status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded)
 	f.err = err
 	if down(err) {
 		if f.kept = r.old(key); f.kept != nil {
@@ -144,6 +150,12 @@ func (r *reads) lead(srv any, stream grpc.ServerStream, handler grpc.StreamHandl
 		}
 	}
 	return err
+}
+
+// passed says whether ctx is over, or its deadline so near that the backend's attempt counts as late: the clock knows before the context does.
+func passed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(deadline) < 10*time.Millisecond
 }
 
 // lasting returns a context that has the deadline of ctx, but does not end with it.

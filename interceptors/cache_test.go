@@ -293,6 +293,24 @@ func TestCacheDeadline(t *testing.T) {
 	})
 }
 
+// TestCacheDeadlineIsNoCancellation has a deadline pass at the one who makes the call: the backend's call must not be cancelled instead.
+func TestCacheDeadlineIsNoCancellation(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			r := newReading(t, interceptors.CacheOptions{})
+			r.answer = func(ctx context.Context, _ int) (string, error) {
+				<-ctx.Done()
+				return "", status.FromContextError(ctx.Err()).Err()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if got, _, _ := r.get(ctx, "Get", `{}`); got != "DeadlineExceeded" {
+				t.Fatalf("%q, want DeadlineExceeded", got)
+			}
+		})
+	}
+}
+
 func TestCacheIsBounded(t *testing.T) {
 	r := newReading(t, interceptors.CacheOptions{MaxBytes: 1000, MaxReplyBytes: 100})
 	big := false
