@@ -31,12 +31,12 @@ func keyOf(c *call.Call, stream grpc.ServerStream, template *catalog.KeyTemplate
 	if len(sent) == 0 {
 		return "", nil
 	}
+	key, ok := unquote(sent[0])
 	for _, other := range sent[1:] {
-		if other != sent[0] {
+		if same, _ := unquote(other); same != key {
 			return "", badKey("the call brings several keys")
 		}
 	}
-	key, ok := unquote(sent[0])
 	switch {
 	case !ok:
 		return "", badKey("it begins as a structured string and is none (RFC 9651, section 4.2.5)")
@@ -45,7 +45,7 @@ func keyOf(c *call.Call, stream grpc.ServerStream, template *catalog.KeyTemplate
 	}
 	for i := range len(key) {
 		if key[i] < ' ' || key[i] > '~' {
-			return "", badKey("only printable ASCII characters may be in it")
+			return "", badKey("it has to be a string of printable ASCII characters")
 		}
 	}
 	return key, nil

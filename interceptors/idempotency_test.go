@@ -113,6 +113,7 @@ func TestKeyOfACall(t *testing.T) {
 		{"with parameters", "Place", `{}`, []string{`"abc" ;x=1`}, "abc", "OK"},
 		{"the same twice", "Place", `{}`, []string{"abc", "abc"}, "abc", "OK"},
 		{"none", "Place", `{}`, nil, "", "OK"},
+		{"the same, quoted and bare", "Place", `{}`, []string{`"abc"`, "abc"}, "abc", "OK"},
 		{"two", "Place", `{}`, []string{"abc", "def"}, "", "InvalidArgument IDEMPOTENCY_KEY_INVALID"},
 		{"empty", "Place", `{}`, []string{""}, "", "InvalidArgument IDEMPOTENCY_KEY_INVALID"},
 		{"open quote", "Place", `{}`, []string{`"abc`}, "", "InvalidArgument IDEMPOTENCY_KEY_INVALID"},

@@ -30,7 +30,7 @@ func askerOf(r mcp.Request, meta mcp.Meta) asker {
 		from.header = x.Header
 	}
 	from.meta = crossingOf(meta)
-	from.meta.idempotencyKey = ""
+	from.meta.idempotencyKey, from.meta.otherKeys = "", nil
 	if v, _ := meta[mcp.MetaKeyProtocolVersion].(string); v != "" {
 		from.protocol, from.modern = v, true
 		return from

@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/grpc"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/mcpadapter"
 )
 
@@ -264,6 +269,61 @@ func TestMetadata(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKeysInMeta has keys that the chain has to see to refuse them, and a read-only tool, whose call nothing refuses.
+func TestKeysInMeta(t *testing.T) {
+	seen := make(chan []string, 1)
+	watch := func(c *mcpadapter.Config) {
+		handler := c.Handler
+		c.Handler = func(stream grpc.ServerStream) error {
+			c := call.FromContext(stream.Context())
+			seen <- c.Forward["idempotency-key"]
+			delete(c.Forward, "idempotency-key")
+			return handler(stream)
+		}
+	}
+	forDoors(t, watch, nil, func(t *testing.T, _ *world, c *mcp.ClientSession, _ door) {
+		for _, k := range []struct {
+			meta mcp.Meta
+			want []string
+		}{
+			{mcp.Meta{"io.toolway/idempotency-key": "k"}, []string{"k"}},
+			{mcp.Meta{"io.toolway/idempotency-key": "incident-é"}, []string{"incident-é"}},
+			{mcp.Meta{"io.toolway/idempotency-key": "a\nb"}, []string{"a\nb"}},
+			{mcp.Meta{"io.toolway/idempotency-key": ""}, []string{""}},
+			{mcp.Meta{"io.toolway/idempotency-key": 5}, []string{"\x00"}},
+			{mcp.Meta{"io.toolway/idempotency-key": []string{"a"}}, []string{"\x00"}},
+			{mcp.Meta{"io.toolway/idempotency-key": "k", "idempotency-key": "j"}, []string{"k", "j"}},
+		} {
+			if _, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "orders_get", Meta: k.meta}); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-seen; !slices.Equal(got, k.want) {
+				t.Errorf("keys of a call with _meta %v = %q, want %q", k.meta, got, k.want)
+			}
+		}
+	})
+}
+
+func TestKeyInHeaderAndMeta(t *testing.T) {
+	var seen []string
+	w := newWorld(t, func(c *mcpadapter.Config) {
+		handler := c.Handler
+		c.Handler = func(stream grpc.ServerStream) error {
+			seen = call.FromContext(stream.Context()).Forward["idempotency-key"]
+			return handler(stream)
+		}
+	})
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"orders_get","arguments":{},"_meta":{"io.toolway/idempotency-key":"k","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}}}}`
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(body))
+	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "orders_get", "Idempotency-Key": "j"} {
+		r.Header.Set(k, v)
+	}
+	w.adapter.HTTPHandler().ServeHTTP(httptest.NewRecorder(), r)
+	if !slices.Equal(seen, []string{"j", "k"}) {
+		t.Errorf("keys = %q, want header's and _meta's, so that the chain refuses the call", seen)
+	}
 }
 
 func TestDefaultsWritten(t *testing.T) {

@@ -166,7 +166,7 @@ func (s *scanner) meta(m *quickMeta) bool {
 		case "baggage":
 			return once(&m.seen, hasBaggage) && s.keep(&m.baggage)
 		case metaIdempotencyKey, "idempotency-key":
-			return once(&m.seen, hasKey) && s.keep(&m.idempotencyKey)
+			return once(&m.seen, hasKey) && s.keep(&m.idempotencyKey) && m.idempotencyKey != ""
 		case metaConfirm:
 			return once(&m.seen, hasConfirm) && s.keep(&m.confirm)
 		}

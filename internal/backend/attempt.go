@@ -62,9 +62,9 @@ func (r *Router) prepare(ctx context.Context, c *call.Call) (*dial.Conn, context
 		return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: unavailable(name, err.Error())}
 	}
 	added, ok := metadata.FromOutgoingContext(ctx)
-	out := c.Forward
+	out := call.Sendable(c.Forward)
 	if ok {
-		out = metadata.Join(c.Forward, added)
+		out = metadata.Join(out, added)
 	}
 	if r.options.Credentials != nil {
 		pairs, err := r.options.Credentials.Credential(ctx, c)

@@ -61,7 +61,7 @@ func (r *Rules) Allowed(key string) bool {
 
 // Filter returns a new MD with what may cross of in, which is gRPC metadata: values of "-bin" keys are raw bytes. Keys come out in lower
 // case. Other values with bytes that gRPC metadata cannot carry are dropped, and so are what a "Connection" header names and a trace context
-// that is none.
+// that is none. Only an idempotency key stays whatever it is: the chain refuses the call, which without it would count as one without a key.
 func (r *Rules) Filter(in metadata.MD) metadata.MD {
 	out, hop := metadata.MD{}, named(in)
 	for k, vs := range in {
@@ -72,7 +72,7 @@ func (r *Rules) Filter(in metadata.MD) metadata.MD {
 			continue
 		}
 		for _, v := range vs {
-			if strings.HasSuffix(k, "-bin") || printable(v) {
+			if strings.HasSuffix(k, "-bin") || printable(v) || k == KeyHeader {
 				out[k] = append(out[k], v)
 			}
 		}
@@ -93,7 +93,7 @@ func (r *Rules) FilterText(in map[string][]string) metadata.MD {
 		}
 		for _, v := range vs {
 			if !strings.HasSuffix(k, "-bin") {
-				if v = strings.Trim(v, " \t"); printable(v) {
+				if v = strings.Trim(v, " \t"); printable(v) || k == KeyHeader {
 					out[k] = append(out[k], v)
 				}
 				continue
@@ -122,7 +122,7 @@ func (r *Rules) FromIncoming(ctx context.Context) metadata.MD {
 			continue
 		}
 		for _, v := range vs {
-			if strings.HasSuffix(k, "-bin") || printable(v) {
+			if strings.HasSuffix(k, "-bin") || printable(v) || k == KeyHeader {
 				out[k] = append(out[k], v)
 			}
 		}
@@ -179,6 +179,18 @@ func legalKey(key string) bool {
 		}
 	}
 	return key != ""
+}
+
+// Sendable returns md without an idempotency key that gRPC cannot carry: Filter keeps it for the chain, which refuses no read-only call for it.
+func Sendable(md metadata.MD) metadata.MD {
+	for _, v := range md[KeyHeader] {
+		if !printable(v) {
+			md = md.Copy()
+			delete(md, KeyHeader)
+			return md
+		}
+	}
+	return md
 }
 
 // printable is gRPC's rule for ASCII header values.

@@ -51,6 +51,25 @@ func TestRulesFilter(t *testing.T) {
 	}
 }
 
+// TestKeysThatCannotCross has idempotency keys that gRPC cannot carry: without them a write would count as one without a key.
+func TestKeysThatCannotCross(t *testing.T) {
+	for _, r := range []*call.Rules{call.NewRules(nil), call.NewRules([]string{"x-acme-*"})} {
+		for _, key := range []string{"incident-é", "a\tb", "a\nb", "\x00", ""} {
+			md := metadata.MD{"idempotency-key": {key}}
+			for name, got := range map[string]metadata.MD{
+				"Filter": r.Filter(md), "FilterText": r.FilterText(map[string][]string{"Idempotency-Key": {key}}), "FromIncoming": r.FromIncoming(metadata.NewIncomingContext(t.Context(), md)),
+			} {
+				if diff := cmp.Diff(md, got); diff != "" {
+					t.Errorf("%s of key %q (-want +got):\n%s", name, key, diff)
+				}
+			}
+		}
+	}
+	if got := call.Sendable(metadata.MD{"idempotency-key": {"é"}, "x-request-id": {"1"}}); len(got) != 1 || len(got["x-request-id"]) != 1 {
+		t.Errorf("Sendable = %v, want all but the key", got)
+	}
+}
+
 func TestRulesFilterText(t *testing.T) {
 	r := call.NewRules([]string{"x-acme-*"})
 	raw := "\x00\xff\xfe"
