@@ -132,6 +132,7 @@ func (o *terms) lay(r *Rule) {
 	set(r.ApproverScope != nil, "approver_scope", func() { opt.ApproverScope = *r.ApproverScope })
 	set(r.Cost != nil, "cost", func() { opt.Cost = uint32(*r.Cost) })
 	set(r.Priority != nil, "priority", func() { opt.Priority = toolwayv1.Priority(*r.Priority) + toolwayv1.Priority_PRIORITY_NORMAL })
+	set(r.Task != nil, "task", func() { opt.Task = toolwayv1.TaskSupport(*r.Task) + toolwayv1.TaskSupport_TASK_SUPPORT_OPTIONAL })
 	set(r.Retry != nil, "retry", func() { o.retry = r.Retry })
 	o.layMessages(r, set)
 	set(r.Fields != nil, "fields", func() { o.fields = append(o.fields, r.Fields...) })

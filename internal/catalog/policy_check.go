@@ -100,6 +100,11 @@ func (m *Method) checkClientStream(f *faults) {
 		f.value("approval-impossible", "approval", never+"so no door serves the method; take approval out, or make the method unary")
 		m.refused = true
 	}
+	if p.Task == TaskRequired {
+		f.value("policy-contradiction", "task", never+"it does not run as a task; take task out")
+		p.Task = TaskOptional
+		delete(p.From, "task")
+	}
 	if p.CacheTTL > 0 {
 		f.value("policy-contradiction", "cache_ttl", never+"nothing is cached; take it out")
 		p.CacheTTL = 0

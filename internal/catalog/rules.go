@@ -30,6 +30,7 @@ type Rule struct {
 	ApproverScope                                *string
 	Cost                                         *int
 	Priority                                     *Priority
+	Task                                         *TaskSupport
 	Retry                                        *bool
 	// KeyTemplate and KeyField are one or the other: setting one takes off the contract's other.
 	KeyTemplate, KeyField                          *string

@@ -39,6 +39,8 @@ type PolicyRule struct {
 	Cost *int `yaml:"cost"`
 	// Priority is "low", "normal" or "high".
 	Priority *string `yaml:"priority"`
+	// Task is "optional", "forbidden" or "required": whether calls run as tasks.
+	Task *string `yaml:"task"`
 	// CacheTTL is how long a result may be reused; 0s means never.
 	CacheTTL *Duration `yaml:"cache_ttl"`
 	// Retry says whether an attempt whose outcome is not known may be repeated without a key.
@@ -186,8 +188,9 @@ func (r *PolicyRule) where(i int) string {
 }
 
 var (
-	approvals  = []string{"none", "confirm", "approver"}
-	priorities = []string{"low", "normal", "high"}
+	approvals    = []string{"none", "confirm", "approver"}
+	priorities   = []string{"low", "normal", "high"}
+	taskSupports = []string{"optional", "forbidden", "required"}
 )
 
 // normalise refuses what contradicts itself.
@@ -228,7 +231,7 @@ func (r *PolicyRule) normalise(where string) error {
 		name  string
 		value *string
 		words []string
-	}{{"approval", r.Approval, approvals}, {"priority", r.Priority, priorities}} {
+	}{{"approval", r.Approval, approvals}, {"priority", r.Priority, priorities}, {"task", r.Task, taskSupports}} {
 		if w.value != nil && !slices.Contains(w.words, *w.value) {
 			return fail("%s %q: want %s%s", w.name, *w.value, strings.Join(w.words, ", "), meant(*w.value, w.words))
 		}
@@ -284,6 +287,10 @@ func (r *PolicyRule) catalog(where string) catalog.Rule {
 	if r.Priority != nil {
 		p := catalog.PriorityLow + catalog.Priority(slices.Index(priorities, *r.Priority))
 		out.Priority = &p
+	}
+	if r.Task != nil {
+		t := catalog.TaskSupport(slices.Index(taskSupports, *r.Task))
+		out.Task = &t
 	}
 	if i := r.Idempotency; i != nil {
 		out.KeyTemplate, out.KeyField, out.KeyRequired = i.KeyTemplate, i.KeyField, i.Required

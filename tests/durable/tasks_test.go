@@ -142,3 +142,53 @@ func TestTasksSurviveKillMinusNine(t *testing.T) {
 	}
 	m.stop(t)
 }
+
+// TestTasksGoOnElsewhere has two meshes share a store, and kills one while callers make tasks at both and workers of both run them.
+func TestTasksGoOnElsewhere(t *testing.T) {
+	t.Parallel()
+	backend, nats := startCounter(t), nodes(t, 1)
+	file := backend.configFile(t, fmt.Sprintf(shared, urls(nats...), 1)+"tasks: {lease: 1s}\n")
+	a, b := serve(t, "--config", file), serve(t, "--config", file)
+	const each, killAfter = 60, 40
+	var mu sync.Mutex
+	made := map[string]string{}
+	var group sync.WaitGroup
+	for n, m := range []*mesh{a, b} {
+		group.Go(func() {
+			for i := range each {
+				key := fmt.Sprintf("elsewhere-%d-%d", n, i)
+				v, err := m.makeTask(t.Context(), key, i%2 == 0)
+				if err != nil {
+					if m == b {
+						t.Errorf("make %s: %v", key, err)
+					}
+					return
+				}
+				mu.Lock()
+				made[key] = v.ID
+				mu.Unlock()
+				if m == a && i == killAfter {
+					a.Kill()
+				}
+			}
+		})
+	}
+	group.Wait()
+	completed := 0
+	for key, id := range made {
+		v := b.awaitTask(t, id)
+		n := backend.count(key)
+		switch {
+		case v.State == "STATE_COMPLETED" && n == 1:
+			completed++
+		case v.State == "STATE_OUTCOME_UNKNOWN" && n <= 1:
+		default:
+			t.Errorf("task %s of %s is %+v after %d executions", id, key, v, n)
+		}
+	}
+	t.Logf("of %d tasks %d completed, the others are OUTCOME_UNKNOWN", len(made), completed)
+	if len(made) < each+killAfter || completed < each {
+		t.Errorf("%d tasks were made and %d completed: the test shows little", len(made), completed)
+	}
+	b.stop(t)
+}
