@@ -284,8 +284,7 @@ func (k *keeper) keep(f *call.Frame) error {
 	out, err := k.method.Response().AppendJSON(k.json, f.Bytes(), k.options)
 	if err != nil {
 		k.json = k.json[:before]
-		k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as JSON: %v", err)
-		return k.failure.Err()
+		return k.unwritable(f.Bytes(), err)
 	}
 	if len(out) > k.maxBytes {
 		k.json = out[:before]

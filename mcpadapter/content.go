@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -65,7 +66,7 @@ func (k *keeper) keepContent(wire []byte) error {
 		return k.unreadable(err)
 	}
 	for _, c := range res.GetContent() {
-		if err := k.addBlock(appendContent(nil, c)); err != nil {
+		if err := k.addBlock(wire, appendContent(nil, c)); err != nil {
 			return err
 		}
 	}
@@ -74,7 +75,7 @@ func (k *keeper) keepContent(wire []byte) error {
 		if err != nil {
 			return k.unreadable(err)
 		}
-		if err := k.room(len(structured)); err != nil {
+		if err := k.room(wire, len(structured)); err != nil {
 			return err
 		}
 		k.json = append(k.json[:0], structured...)
@@ -83,16 +84,19 @@ func (k *keeper) keepContent(wire []byte) error {
 	return nil
 }
 
-// addBlock keeps a content block, unless it is empty.
-func (k *keeper) addBlock(block []byte) error {
+// addBlock keeps a content block of the reply wire, unless it is empty.
+func (k *keeper) addBlock(wire, block []byte) error {
 	if block == nil {
 		return nil
 	}
 	if k.maxItems > 0 && len(k.blocks) == k.maxItems {
+		if !k.method.Kind().Server {
+			k.link = k.put(wire, nil, false)
+		}
 		k.full = strconv.Itoa(k.maxItems) + " blocks"
 		return errFull
 	}
-	if err := k.room(len(block)); err != nil {
+	if err := k.room(wire, len(block)); err != nil {
 		return err
 	}
 	k.blocks = append(k.blocks, block)
@@ -115,6 +119,9 @@ func (k *keeper) contentResult() *result {
 	}
 	if k.full != "" {
 		k.noteCut(r, len(k.blocks))
+	}
+	if k.link != nil {
+		r.content = append(r.content, linkBlock(k.method.Tool.Name, k.link))
 	}
 	return r
 }
@@ -221,8 +228,8 @@ func structJSON(s *structpb.Struct) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// room says whether so many bytes more can be kept, and counts them.
-func (k *keeper) room(bytes int) error {
+// room says whether so many bytes more of the reply wire can be kept, and counts them.
+func (k *keeper) room(wire []byte, bytes int) error {
 	if k.held += bytes; k.held <= k.maxBytes {
 		return nil
 	}
@@ -231,7 +238,12 @@ func (k *keeper) room(bytes int) error {
 		k.full = strconv.Itoa(k.maxBytes) + " bytes"
 		return errFull
 	}
-	k.failure = status.Newf(codes.ResourceExhausted, "the reply has %d bytes of content, and %d are allowed; ask for less", k.held+bytes, k.maxBytes)
+	k.link = k.put(wire, nil, false)
+	text := fmt.Sprintf("the reply has %d bytes of content or more, and %d are allowed", k.held+bytes, k.maxBytes)
+	if k.link == nil {
+		text += "; ask for less"
+	}
+	k.failure = status.New(codes.ResourceExhausted, text)
 	return k.failure.Err()
 }
 

@@ -40,8 +40,7 @@ func (k *keeper) keepReply(wire []byte) error {
 	}
 	out, err := k.method.Response().AppendJSON(k.json[:0], wire, o)
 	if err != nil {
-		k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as JSON: %v", err)
-		return k.failure.Err()
+		return k.unwritable(wire, err)
 	}
 	k.count++
 	if len(out) <= k.maxBytes && len(cut.Places) == 0 {
@@ -107,17 +106,33 @@ func (k *keeper) put(wire, out []byte, whole bool) *object.Info {
 	case whole:
 		data = bytes.Clone(out) // out is a buffer that is used again
 	default:
+		o := k.options
+		o.MaxDepth, o.Cut = 0, nil // those of a stream's items
 		var err error
-		if data, err = k.method.Response().AppendJSON(nil, wire, k.options); err != nil {
+		if data, err = k.method.Response().AppendJSON(nil, wire, o); err != nil {
 			return nil
 		}
 	}
+	return k.store(mediaType, data)
+}
+
+// store puts data into the store, or returns nil.
+func (k *keeper) store(mediaType string, data []byte) *object.Info {
 	info, err := k.objects.Put(k.ctx, ownerOf(k.call), mediaType, data)
 	if err != nil {
 		return nil
 	}
 	k.call.ResultURI = ObjectURI + info.ID
 	return &info
+}
+
+// unwritable is why a reply has no JSON. The link leads to what the backend sent, in the wire format.
+func (k *keeper) unwritable(wire []byte, err error) error {
+	if k.objects != nil && len(wire) <= maxObjectWire {
+		k.link = k.store("application/x-protobuf", bytes.Clone(wire))
+	}
+	k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as JSON: %v", err)
+	return k.failure.Err()
 }
 
 // maxObjectWire is the size of a reply beyond which it is not written as JSON only to be kept.
@@ -186,6 +201,11 @@ func (k *keeper) noteCutReply(r *result) {
 	places := make([]map[string]any, len(k.cut.Places))
 	for i, p := range k.cut.Places {
 		places[i] = map[string]any{"path": p.Path, "left": p.Left, "limit": p.Limit}
+		if p.Bytes > 0 {
+			places[i]["bytes"] = p.Bytes
+			fmt.Fprintf(&text, "\n- %s: left out, %d bytes of JSON (limit on %s)", p.Path, p.Bytes, p.Limit)
+			continue
+		}
 		fmt.Fprintf(&text, "\n- %s: %d more left out (limit on %s)", or(p.Path, "the whole"), p.Left, p.Limit)
 	}
 	meta := map[string]any{"places": places}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
@@ -29,7 +30,7 @@ import (
 	_ "github.com/toolway/toolway/gen/toolway/v1"
 )
 
-const listProto = `syntax = "proto3"; package lists.v1; import "toolway/v1/options.proto"; import "google/api/httpbody.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/wrappers.proto";
+const listProto = `syntax = "proto3"; package lists.v1; import "toolway/v1/options.proto"; import "toolway/v1/content.proto"; import "google/api/httpbody.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/wrappers.proto";
 	message Ask { int32 page_size = 1; string page_token = 2; string after = 3; }
 	message Item { string name = 1; repeated string tags = 2; Item sub = 3; map<string, string> labels = 4; }
 	message Page { repeated Item items = 1; string next_page_token = 2; int32 total = 3; }
@@ -40,6 +41,7 @@ const listProto = `syntax = "proto3"; package lists.v1; import "toolway/v1/optio
 		rpc Small(Ask) returns (Page) { option (toolway.v1.method).result_limits = {max_bytes: 200}; }
 		rpc Text(Ask) returns (google.protobuf.StringValue);
 		rpc Picture(Ask) returns (google.api.HttpBody);
+		rpc Show(Ask) returns (toolway.v1.ToolResult);
 		rpc Follow(Ask) returns (stream Event) { option (toolway.v1.method) = {result_limits: {max_items: 2, max_depth: 3}, stream: {cursor_field: "after", event_id_field: "id"}}; }
 		rpc Cached(Ask) returns (Page) { option (toolway.v1.method) = {read_only: true, cache_ttl: {seconds: 9}}; }
 	}`
@@ -51,6 +53,7 @@ type lists struct {
 	adapter *mcpadapter.Adapter
 	store   *object.Memory
 	reply   []string
+	wire    []byte // a further reply, in the wire format
 	err     error
 	age     call.Freshness
 }
@@ -72,6 +75,11 @@ func newLists(t *testing.T, change func(*mcpadapter.Config)) *lists {
 				t.Errorf("%s: %v", reply, err)
 			}
 			if err := stream.SendMsg(call.NewFrame(nil, wire)); err != nil {
+				return err
+			}
+		}
+		if l.wire != nil {
+			if err := stream.SendMsg(call.NewFrame(nil, l.wire)); err != nil {
 				return err
 			}
 		}
@@ -108,7 +116,7 @@ func (l *lists) call(tool string, replies ...string) shownResult {
 	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || out.Result.Content == nil {
 		l.t.Fatalf("%s: %d %s", tool, w.Code, w.Body)
 	}
-	if m := l.s.Tool(tool); !out.Result.IsError {
+	if m := l.s.Tool(tool); !out.Result.IsError && m.Desc.Output().FullName() != "toolway.v1.ToolResult" {
 		checkOutput(l.t, m, out.Result.StructuredContent)
 	}
 	return out.Result
@@ -203,6 +211,50 @@ func TestResultBytes(t *testing.T) {
 	}
 	if r := l.call("lists_picture", `{"contentType":"image/png","data":"`+data+`"}`); !r.IsError || !strings.HasPrefix(r.Content[0].Text, "RESOURCE_EXHAUSTED") {
 		t.Errorf("a large picture without a store = %+v, want RESOURCE_EXHAUSTED", r)
+	}
+}
+
+// TestLostReplyIsLinked pins that a reply which cannot be shown is not lost: it leads to the whole.
+func TestLostReplyIsLinked(t *testing.T) {
+	l := newLists(t, func(c *mcpadapter.Config) { c.MaxResultBytes = 300 })
+	r := l.call("lists_show", `{"content":[{"text":"short"},{"text":"`+strings.Repeat("x", 400)+`"}]}`)
+	last := r.Content[len(r.Content)-1]
+	if !r.IsError || last.Type != "resource_link" || last.MimeType != "application/json" || last.Size < 400 {
+		t.Errorf("large content = %+v, want an error with a link", r)
+	}
+	if r := l.call("lists_show", `{"structured":{"a":"`+strings.Repeat("x", 400)+`"}}`); r.Content[len(r.Content)-1].Type != "resource_link" {
+		t.Errorf("large structured content = %+v, want a link", r)
+	}
+	l = newLists(t, func(c *mcpadapter.Config) { c.MaxResultItems = 1 })
+	r = l.call("lists_show", `{"content":[{"text":"one"},{"text":"two"}]}`)
+	if n := len(r.Content); r.IsError || n != 3 || r.Content[n-1].Type != "resource_link" || !strings.HasPrefix(r.Content[1].Text, "The reply was cut after the 1 items above") {
+		t.Errorf("two blocks of which one is allowed = %+v, want the first, a note and a link", r)
+	}
+
+	l = newLists(t, nil)
+	for range 600 { // items of items
+		l.wire = protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), l.wire)
+	}
+	l.wire = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), l.wire)
+	r = l.call("lists_list")
+	last = r.Content[len(r.Content)-1]
+	if !r.IsError || last.Type != "resource_link" || last.MimeType != "application/x-protobuf" || last.Size != len(l.wire) {
+		t.Errorf("a deep reply = %+v, want an error with a link to its bytes", r)
+	}
+	if text := r.Content[0].Text; len(text) > 800 || !strings.Contains(text, "nested deeper than") || !strings.Contains(text, "…") {
+		t.Errorf("text of %d bytes %q, want a short one", len(text), text)
+	}
+}
+
+// TestCutFieldSaysHowLong pins that a text which is left out is told with its length.
+func TestCutFieldSaysHowLong(t *testing.T) {
+	l := newLists(t, func(c *mcpadapter.Config) { c.MaxResultBytes = 300 })
+	r := l.call("lists_list", `{"total":1,"nextPageToken":"`+strings.Repeat("x", 400)+`"}`)
+	if want := "nextPageToken: left out, 418 bytes of JSON (limit on bytes)"; !strings.Contains(r.Content[1].Text, want) {
+		t.Errorf("note = %q, want %q", r.Content[1].Text, want)
+	}
+	if got := string(r.Meta["io.toolway/truncated"]); !strings.Contains(got, `"bytes":418`) {
+		t.Errorf("_meta = %s", got)
 	}
 }
 

@@ -96,7 +96,11 @@ func (k *keeper) streamResult() *result {
 
 // noteCut says in the result that the stream was ended after so many items.
 func (k *keeper) noteCut(r *result, items int) {
-	text := fmt.Appendf(nil, "The stream was ended after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", items, k.full)
+	what := "stream was ended"
+	if !k.method.Kind().Server {
+		what = "reply was cut"
+	}
+	text := fmt.Appendf(nil, "The %s after the %d items above, since a result may have %s. At least one more item is left out; ask for a narrower range to see it.", what, items, k.full)
 	meta := map[string]any{"items": items, "limit": k.full}
 	if k.next != nil {
 		text = fmt.Appendf(text, " Or call again with %s %q to go on behind the last item.", k.next.argument, k.next.value)

@@ -161,6 +161,14 @@ func bounded(s string) string {
 	return s
 }
 
+// boundedPath leaves out the middle of a path that is too long to be read.
+func boundedPath(p string) string {
+	if len(p) <= 4*shownBytes {
+		return p
+	}
+	return strings.ToValidUTF8(p[:2*shownBytes], "") + "…" + strings.ToValidUTF8(p[len(p)-2*shownBytes:], "")
+}
+
 func (p *plan) jsonNames() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range p.fields {

@@ -52,5 +52,5 @@ func ExampleCut() {
 	fmt.Printf("%s\n%+v\n", text, cut.Places)
 	// Output:
 	// {"name":"M","reservedName":["a","b"]}
-	// [{Path:reservedName Left:1 Limit:items}]
+	// [{Path:reservedName Left:1 Bytes:0 Limit:items}]
 }

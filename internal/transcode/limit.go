@@ -1,6 +1,7 @@
 package transcode
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 )
@@ -19,6 +20,8 @@ type CutPlace struct {
 	Path string
 	// Left is how many items of a list or map are missing; 1 for any other field.
 	Left int
+	// Bytes is how long the JSON of a field is that is missing because of the limit on bytes; 0 for a list or map that ends early.
+	Bytes int
 	// Limit is the limit that was reached: "bytes", "items" or "depth".
 	Limit string
 }
@@ -106,7 +109,11 @@ func (w *writer) settle(out []byte, f *field, mark, places int) (_ []byte, kept 
 		return out, true
 	}
 	w.places = w.places[:min(places, len(w.places))]
+	left := len(bytes.TrimPrefix(out[mark:], []byte(",")))
 	w.note(f.json, 1, "bytes")
+	if n := len(w.limits.places); w.limits.more == 0 {
+		w.limits.places[n-1].Bytes = left
+	}
 	return out[:mark], false
 }
 

@@ -24,16 +24,16 @@ func TestLimits(t *testing.T) {
 		cut  transcode.Cut
 	}{
 		{transcode.WriteOptions{MaxItems: 2}, `{"orderId":"order-1","items":[{"sku":"a"},{"sku":"b"}],"counts":{"x":1,"y":2},"parent":{"items":[{"sku":"d"},{"sku":"e"}],"parent":{"tags":["t"]}},"tags":["one","two"],"aB":"last"}`,
-			transcode.Cut{Places: []transcode.CutPlace{{"items", 1, "items"}, {"counts", 1, "items"}, {"tags", 1, "items"}}}},
+			transcode.Cut{Places: []transcode.CutPlace{{Path: "items", Left: 1, Limit: "items"}, {Path: "counts", Left: 1, Limit: "items"}, {Path: "tags", Left: 1, Limit: "items"}}}},
 		{transcode.WriteOptions{MaxItems: 1}, `{"orderId":"order-1","items":[{"sku":"a"}],"counts":{"x":1},"parent":{"items":[{"sku":"d"}],"parent":{"tags":["t"]}},"tags":["one"],"aB":"last"}`,
-			transcode.Cut{Places: []transcode.CutPlace{{"items", 2, "items"}, {"counts", 2, "items"}, {"parent.items", 1, "items"}, {"tags", 2, "items"}}}},
+			transcode.Cut{Places: []transcode.CutPlace{{Path: "items", Left: 2, Limit: "items"}, {Path: "counts", Left: 2, Limit: "items"}, {Path: "parent.items", Left: 1, Limit: "items"}, {Path: "tags", Left: 2, Limit: "items"}}}},
 		{transcode.WriteOptions{MaxDepth: 2}, `{"orderId":"order-1","items":[{},{},{}],"counts":{"x":1,"y":2,"z":3},"parent":{"items":[],"parent":{}},"tags":["one","two","three"],"aB":"last"}`,
-			transcode.Cut{Places: []transcode.CutPlace{{"items[0]", 1, "depth"}, {"items[1]", 1, "depth"}, {"items[2]", 1, "depth"}, {"parent.items", 1, "depth"}, {"parent.parent", 1, "depth"}}}},
+			transcode.Cut{Places: []transcode.CutPlace{{Path: "items[0]", Left: 1, Limit: "depth"}, {Path: "items[1]", Left: 1, Limit: "depth"}, {Path: "items[2]", Left: 1, Limit: "depth"}, {Path: "parent.items", Left: 1, Limit: "depth"}, {Path: "parent.parent", Left: 1, Limit: "depth"}}}},
 		{transcode.WriteOptions{MaxBytes: 100}, `{"orderId":"order-1","items":[{"sku":"a"},{"sku":"b"},{"sku":"c"}],"counts":{"x":1},"parent":{}}`,
-			transcode.Cut{Places: []transcode.CutPlace{{"counts", 2, "bytes"}, {"parent.items", 2, "bytes"}, {"parent.parent", 1, "bytes"}, {"tags", 3, "bytes"}, {"aB", 1, "bytes"}}}},
+			transcode.Cut{Places: []transcode.CutPlace{{Path: "counts", Left: 2, Limit: "bytes"}, {Path: "parent.items", Left: 2, Limit: "bytes"}, {Path: "parent.parent", Left: 1, Bytes: 11, Limit: "bytes"}, {Path: "tags", Left: 3, Limit: "bytes"}, {Path: "aB", Left: 1, Bytes: 11, Limit: "bytes"}}}},
 		{transcode.WriteOptions{MaxBytes: 1 << 20}, `{"orderId":"order-1","items":[{"sku":"a"},{"sku":"b"},{"sku":"c"}],"counts":{"x":1,"y":2,"z":3},"parent":{"items":[{"sku":"d"},{"sku":"e"}],"parent":{"tags":["t"]}},"tags":["one","two","three"],"aB":"last"}`,
 			transcode.Cut{}},
-		{transcode.WriteOptions{MaxBytes: 1}, `{}`, transcode.Cut{Places: []transcode.CutPlace{{"orderId", 1, "bytes"}, {"items", 3, "bytes"}}}},
+		{transcode.WriteOptions{MaxBytes: 1}, `{}`, transcode.Cut{Places: []transcode.CutPlace{{Path: "orderId", Left: 1, Bytes: 19, Limit: "bytes"}, {Path: "items", Left: 3, Limit: "bytes"}}}},
 	} {
 		var cut transcode.Cut
 		c.o.Cut = &cut

@@ -118,9 +118,7 @@ func (r *reader) error() *Error {
 	for _, name := range slices.Backward(r.path) {
 		r.err.Path = join(r.err.Path, name)
 	}
-	if p := r.err.Path; len(p) > 4*shownBytes {
-		r.err.Path = strings.ToValidUTF8(p[:2*shownBytes], "") + "…" + strings.ToValidUTF8(p[len(p)-2*shownBytes:], "")
-	}
+	r.err.Path = boundedPath(r.err.Path)
 	return r.err
 }
 

@@ -147,6 +147,7 @@ func (w *writer) error(m *Message) *Error {
 	for _, name := range slices.Backward(w.path) {
 		e.Path = join(e.Path, name)
 	}
+	e.Path = boundedPath(e.Path)
 	switch w.fault {
 	case faultDeep:
 		e.Problem = fmt.Sprintf("nested deeper than %d levels", maxWireDepth)
