@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -50,6 +52,12 @@ func (g *Gateway) lines(ctx context.Context, x *exchange, m match) (*requestSour
 	go func() {
 		defer close(done)
 		defer close(frames)
+		failure = status.Error(codes.Internal, "internal error; the log has the cause") // of a panic
+		defer func() {
+			if r := recover(); r != nil {
+				g.panicked(ctx, m.method.FullMethod, r)
+			}
+		}()
 		if failure = g.pump(ctx, body, m, frames); failure == nil {
 			close(ended)
 		}
@@ -115,6 +123,11 @@ func (w *closing) Write(p []byte) (int, error) {
 
 // Unwrap is for http.ResponseController.
 func (w *closing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// panicked tells the log of a panic on a goroutine that neither the chain nor net/http guards, where it would end the process.
+func (g *Gateway) panicked(ctx context.Context, method string, r any) {
+	g.logger.LogAttrs(ctx, slog.LevelError, "panic in a stream, which ends", slog.String("method", method), slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
+}
 
 // pump turns JSON values into frames until the body ends.
 func (g *Gateway) pump(ctx context.Context, body io.Reader, m match, frames chan<- *call.Frame) error {

@@ -223,9 +223,18 @@ func (o *writer) finishWith(ctx context.Context, m match, err error) {
 	}
 }
 
+var errPanic = errors.New("the writer has panicked")
+
 // run is the writer goroutine.
 func (o *writer) run(ctx context.Context) {
 	defer close(o.done)
+	defer func() {
+		if r := recover(); r != nil {
+			o.gateway.panicked(ctx, o.call.Method.FullMethod, r)
+			o.failure = errPanic
+			o.cancel()
+		}
+	}()
 	grace := time.NewTimer(o.gateway.grace)
 	defer grace.Stop()
 	beat := time.NewTimer(o.gateway.heartbeat)

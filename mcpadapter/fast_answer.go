@@ -108,6 +108,14 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 	return answer
 }
 
+// failQuick answers q with an error.
+func (a *Adapter) failQuick(q *quickRequest, s *scratch, err error) (answer quickAnswer) {
+	s.out = append(append(append(s.out[:0], eventBegin...), `{"jsonrpc":"2.0","id":`...), q.id...)
+	s.out = append(append(appendError(s.out, wireError(err)), '}'), eventEnd...)
+	answer.refused, answer.pieces[0] = true, s.out
+	return answer
+}
+
 // appendMeta appends the member "_meta" of a result, if it has one, with a comma after it. As the SDK does, it has the server say who it
 // is in each answer of 2026-07-28.
 func (a *Adapter) appendMeta(dst []byte, meta map[string]any, modern bool) []byte {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
@@ -124,7 +125,7 @@ func (c *lineConn) quick(line []byte) bool {
 		defer cancel()
 		s := scratches.Get().(*scratch)
 		defer s.free()
-		answer := c.adapter.answerQuick(ctx, &q, from, s)
+		answer := c.answerSafely(ctx, &q, from, s)
 		r := c.end(id)
 		defer c.answered()
 		if r.cancelled {
@@ -136,6 +137,17 @@ func (c *lineConn) quick(line []byte) bool {
 		}
 	})
 	return true
+}
+
+// answerSafely is answerQuick on a goroutine of its own, where a panic would end the process.
+func (c *lineConn) answerSafely(ctx context.Context, q *quickRequest, from caller, s *scratch) (answer quickAnswer) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.adapter.panicked(ctx, q.method, r)
+			answer = c.adapter.failQuick(q, s, rpcError(jsonrpc.CodeInternalError, "%v", errPanic))
+		}
+	}()
+	return c.adapter.answerQuick(ctx, q, from, s)
 }
 
 // logLevelOf returns the least serious level that the client wants of this call, or 0.

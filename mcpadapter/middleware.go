@@ -3,6 +3,9 @@ package mcpadapter
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -12,7 +15,8 @@ import (
 
 // receive answers the methods that this door owns and leaves the rest to the SDK.
 func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer a.rescue(ctx, method, &err) // the SDK has a goroutine for each request, and a panic there ends the process
 		ctx = a.withCaller(ctx, req)
 		switch method {
 		case "tools/list":
@@ -40,6 +44,22 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		return next(ctx, method, req)
 	}
+}
+
+// errPanic is what the client sees of a panic.
+var errPanic = errors.New("internal error; the mesh's log has the cause")
+
+// rescue, deferred, makes an error of a panic.
+func (a *Adapter) rescue(ctx context.Context, method string, err *error) {
+	if r := recover(); r != nil {
+		a.panicked(ctx, method, r)
+		*err = rpcError(jsonrpc.CodeInternalError, "%v", errPanic)
+	}
+}
+
+// panicked tells the log.
+func (a *Adapter) panicked(ctx context.Context, method string, r any) {
+	a.conf.Logger.ErrorContext(ctx, "panic in a request", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 }
 
 // forTransport takes from the result of initialize what its transport cannot carry: over HTTP without sessions there is no stream on

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -303,14 +305,41 @@ func TestBrokenWatch(t *testing.T) {
 	updated := make(chan string, 100)
 	l := newLibrary(t, nil)
 	c := l.connect(doors[5], &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
-	const uri = "grpc://library.example.com/shelves/a/books/frail"
-	if err := c.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
-		t.Fatal(err)
+	for _, book := range []string{"frail", "ending"} { // one with an error, the other without
+		uri := "grpc://library.example.com/shelves/a/books/" + book
+		if err := c.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the first stream", l.watching)
+		await(t, "the second stream", l.watching)
+		if got := await(t, "the update", updated); got != uri {
+			t.Errorf("updated %q, want %q", got, uri)
+		}
 	}
-	await(t, "the first stream", l.watching)
-	await(t, "the second stream", l.watching)
-	if got := await(t, "the update", updated); got != uri {
-		t.Errorf("updated %q, want %q", got, uri)
+}
+
+// TestPanicEndsTheRequest pins that a panic on a goroutine of this door's or the SDK's ends a request or a subscription, not the process.
+func TestPanicEndsTheRequest(t *testing.T) {
+	l := newLibrary(t, func(c *mcpadapter.Config) {
+		c.Handler = func(grpc.ServerStream) error { panic("a fault in the chain") }
+		c.Logger = slog.New(slog.DiscardHandler)
+	})
+	const uri = "grpc://library.example.com/shelves/a/books/one"
+	c := l.connect(doors[5], nil)
+	if err := c.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); codeOf(err) != jsonrpc.CodeInternalError {
+		t.Errorf("Subscribe = %v, want an internal error", err)
+	}
+	for _, d := range []door{doors[0], doors[3], doors[5], doors[9]} {
+		c := l.connect(d, nil)
+		if _, err := c.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); codeOf(err) != jsonrpc.CodeInternalError {
+			t.Errorf("%v: ReadResource = %v, want an internal error", d, err)
+		}
+		if !d.stdio {
+			continue // net/http sees to the fast path
+		}
+		if _, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "library_get_motto"}); codeOf(err) != jsonrpc.CodeInternalError {
+			t.Errorf("%v: CallTool = %v, want an internal error", d, err)
+		}
 	}
 }
 

@@ -58,6 +58,7 @@ func (a *Adapter) startWatch(ctx context.Context, from asker, uri string, change
 	go func() {
 		defer close(ended)
 		defer cancel()
+		defer w.rescue(running, failed)
 		w.run(running, failed)
 	}()
 	refusal := time.NewTimer(a.conf.watchAnswer)
@@ -86,9 +87,11 @@ func (w *watch) run(ctx context.Context, failed chan<- error) {
 		if err != nil && first && !w.up {
 			failed <- err
 		}
-		if code, text := reason(err); err != nil && lasting(code) {
-			w.adapter.conf.Logger.DebugContext(ctx, "subscription ended", "method", w.resource.Watch.Method.FullMethod, "code", codeName(code), "message", text)
-			return
+		if err != nil {
+			if code, text := reason(err); lasting(code) {
+				w.adapter.conf.Logger.DebugContext(ctx, "subscription ended", "method", w.resource.Watch.Method.FullMethod, "code", codeName(code), "message", text)
+				return
+			}
 		}
 		if time.Since(begin) > watchAgainMax {
 			pause = watchAgain
@@ -99,6 +102,19 @@ func (w *watch) run(ctx context.Context, failed chan<- error) {
 		case <-time.After(pause/2 + rand.N(pause)): // many may have lost their stream at once
 		}
 		pause = min(2*pause, watchAgainMax)
+	}
+}
+
+// rescue ends the subscription, and not the process, where something that a backend sent has led to a panic.
+func (w *watch) rescue(ctx context.Context, failed chan<- error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	w.adapter.panicked(ctx, w.resource.Watch.Method.FullMethod, r)
+	select {
+	case failed <- errPanic:
+	default: // there has been an error, or nobody waits for one any more
 	}
 }
 

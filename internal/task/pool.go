@@ -105,7 +105,7 @@ func (p *Pool) take(ctx context.Context) {
 func (p *Pool) begin(r *run) {
 	p.work.Go(func() {
 		for r != nil {
-			r.run()
+			r.guarded()
 			r = p.next(r)
 		}
 		<-p.slots

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -80,6 +82,18 @@ func (r *run) heed(rec *record) {
 	case claimed > 0 && rec.revision > claimed:
 		r.cancel(errLost)
 	}
+}
+
+// guarded is run for a worker: a panic ends this run, not the process. The job comes again when its lease is over, so a task that
+// makes every worker panic ends by its bound of attempts.
+func (r *run) guarded() {
+	defer func() {
+		if p := recover(); p != nil {
+			r.tasks.log.Error("panic in a task's run, which ends", "task", r.job.ID, "method", r.job.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.pool.giveBack(r.held(), backoff(r.held().Delivery))
+		}
+	}()
+	r.run()
 }
 
 // run sees to the job until it is done, given back, or left to another.

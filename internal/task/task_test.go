@@ -74,6 +74,22 @@ func TestFailureIsKept(t *testing.T) {
 	}
 }
 
+// TestPanicEndsTheRun pins that a worker survives what makes a run panic, and that the task ends all the same.
+func TestPanicEndsTheRun(t *testing.T) {
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	p := tasks.Start(func(grpc.ServerStream) error { panic("a fault") })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		p.Drain(ctx)
+	})
+	got, _ := f.ended(tasks, alice, f.must(tasks, alice, unary, "echo", ""))
+	if got.State != task.OutcomeUnknown {
+		t.Errorf("task %+v: want its outcome unknown", got)
+	}
+}
+
 func TestTasksBelongToTheirCaller(t *testing.T) {
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
