@@ -85,19 +85,21 @@ func (s *audited) fill(r *toolwayv1.AuditRecord, c *call.Call) {
 			s.capture(f)
 		}
 	}
+	var arguments, result []byte
 	switch {
 	case s.requestHash != nil:
-		r.ArgumentsHash = hexadecimals(s.requestHash.Sum(nil))
+		arguments = s.requestHash.Sum(nil)
 	case s.argumentsRead:
-		r.ArgumentsHash = hexadecimals(s.argumentsSum[:])
+		arguments = s.argumentsSum[:]
 	}
 	r.Arguments, r.ArgumentsCut, r.Requests = s.arguments, s.cut.More > 0 || len(s.cut.Places) > 0, s.requests
 	switch {
 	case s.resultHash != nil:
-		r.ResultHash = hexadecimals(s.resultHash.Sum(nil))
+		result = s.resultHash.Sum(nil)
 	case s.results > 0:
-		r.ResultHash = hexadecimals(s.resultSum[:])
+		result = s.resultSum[:]
 	}
+	r.ArgumentsHash, r.ResultHash = hexadecimalPair(arguments, result)
 	r.ResultBytes, r.Results, r.SideEffectId = s.resultBytes, s.results, text(s.sideEffect)
 }
 
@@ -187,4 +189,11 @@ func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/100) /
 func hexadecimals(sum []byte) string {
 	var out [2 * sha256.Size]byte
 	return string(hex.AppendEncode(out[:0], sum))
+}
+
+// hexadecimalPair is hexadecimals for two hashes, in one allocation.
+func hexadecimalPair(a, b []byte) (first, second string) {
+	var out [4 * sha256.Size]byte
+	text := string(hex.AppendEncode(hex.AppendEncode(out[:0], a), b))
+	return text[:2*len(a)], text[2*len(a):]
 }

@@ -1,0 +1,39 @@
+//go:build !race
+
+package interceptors_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/call"
+)
+
+// TestDefaultChainAllocations holds the chain of a plain method to ten allocations. The race detector has pools forget, so it is not for it.
+func TestDefaultChainAllocations(t *testing.T) {
+	const most = 10
+	m := method(t, "UnaryCall")
+	wire := marshal(t, &testpb.SimpleRequest{ResponseSize: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	least := func(chain ...interceptors.Policy) float64 { // of several, since what else goes on counts too
+		h := interceptors.Chain(reflect, chain...)
+		best := 1e9
+		for range 5 {
+			best = min(best, testing.AllocsPerRun(200, func() {
+				s := call.NewStream(ctx, call.New(m, call.GRPC), call.One(call.NewFrame(nil, wire)), func(*call.Frame) error { return nil }, nil)
+				if err := h(s); err != nil {
+					t.Error(err)
+				}
+			}))
+		}
+		return best
+	}
+	if got := least(interceptors.Default(meshDefaults())...) - least(); got > most {
+		t.Errorf("the default chain makes %v allocations a call, want at most %d", got, most)
+	}
+}
