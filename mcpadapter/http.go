@@ -152,7 +152,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	version := r.Header.Get(versionHeader)
-	if version != "" && version < version20260728 && !slices.Contains(versions, version) {
+	if version != "" && !slices.Contains(versions, version) {
 		refuse(w, http.StatusBadRequest, msg.id, unsupportedVersion(version))
 		return
 	}
