@@ -70,9 +70,9 @@ func newListing(tools []listedTool, p toolschema.Profile) *listing {
 func (l *listing) page(cursor string, maxTools, maxBytes int) (tools []byte, next string, err error) {
 	first, start := 0, 0
 	if cursor != "" {
-		after, ok := decodeCursor(cursor)
+		after, ok := decodeCursor(toolsCursor, cursor)
 		if !ok {
-			return nil, "", invalidParams(fmt.Sprintf("unknown cursor %q; list again without one", cut(cursor, 100)))
+			return nil, "", unknownCursor(cursor)
 		}
 		first = sort.Search(len(l.names), func(i int) bool { return l.names[i] > after })
 		if first > 0 {
@@ -85,30 +85,38 @@ func (l *listing) page(cursor string, maxTools, maxBytes int) (tools []byte, nex
 		last++
 	}
 	if last < len(l.names) {
-		next = encodeCursor(l.names[last-1])
+		next = encodeCursor(toolsCursor, l.names[last-1])
 	}
 	return l.encoded[start:max(start, end-1)], next, nil
 }
 
+// The lists that have cursors.
+const (
+	toolsCursor     = "tools/list"
+	promptsCursor   = "prompts/list"
+	templatesCursor = "resources/templates/list"
+	resourcesCursor = "resources/list"
+)
+
 // A cursor is the name of the last tool seen, so that it means the same after tools have come and gone, in any instance, before and
-// after a restart. The checksum only tells a made-up cursor from a real one.
-func encodeCursor(name string) string {
-	sum := cursorSum(name)
+// after a restart. The checksum only tells a made-up cursor, and one of another list, from a real one.
+func encodeCursor(list, name string) string {
+	sum := cursorSum(list, name)
 	return base64.RawURLEncoding.EncodeToString(append(sum[:], name...))
 }
 
-func decodeCursor(cursor string) (name string, ok bool) {
+func decodeCursor(list, cursor string) (name string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(raw) < 6 {
 		return "", false
 	}
 	name = string(raw[6:])
-	sum := cursorSum(name)
+	sum := cursorSum(list, name)
 	return name, bytes.Equal(sum[:], raw[:6])
 }
 
-func cursorSum(name string) [6]byte {
-	sum := sha256.Sum256([]byte("toolway tools/list cursor " + name))
+func cursorSum(list, name string) [6]byte {
+	sum := sha256.Sum256([]byte("toolway " + list + " cursor " + name))
 	return [6]byte(sum[:6])
 }
 

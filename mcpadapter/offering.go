@@ -19,12 +19,12 @@ func (a *Adapter) receiveOffer(ctx context.Context, next mcp.MethodHandler, req 
 		if p != nil {
 			cursor, meta = p.Cursor, p.Meta
 		}
-		res, err = a.listOffers(ctx, a.currentOffers().templates, "resourceTemplates", cursor, isModern(meta))
+		res, err = a.listOffers(ctx, a.currentOffers().templates, templatesCursor, "resourceTemplates", cursor, isModern(meta))
 	case *mcp.ListPromptsParams:
 		if p != nil {
 			cursor, meta = p.Cursor, p.Meta
 		}
-		res, err = a.listOffers(ctx, a.currentOffers().prompts, "prompts", cursor, isModern(meta))
+		res, err = a.listOffers(ctx, a.currentOffers().prompts, promptsCursor, "prompts", cursor, isModern(meta))
 	case *mcp.ReadResourceParams:
 		res, err = a.readResource(ctx, req, p)
 	case *mcp.GetPromptParams:

@@ -125,10 +125,10 @@ func (v View) shows(m *catalog.Method) bool {
 }
 
 // listOffers answers a list: the page of the offers that begins after the cursor, as the member called name.
-func (a *Adapter) listOffers(ctx context.Context, all []offer, name, cursor string, modern bool) (mcp.Result, error) {
+func (a *Adapter) listOffers(ctx context.Context, all []offer, list, name, cursor string, modern bool) (mcp.Result, error) {
 	items, first := a.seen(ctx, all), 0
 	if cursor != "" {
-		after, ok := decodeCursor(cursor)
+		after, ok := decodeCursor(list, cursor)
 		if !ok {
 			return nil, unknownCursor(cursor)
 		}
@@ -147,7 +147,7 @@ func (a *Adapter) listOffers(ctx context.Context, all []offer, name, cursor stri
 	}
 	next := ""
 	if last < len(items) {
-		next = encodeCursor(items[last-1].key)
+		next = encodeCursor(list, items[last-1].key)
 	}
 	return &rawResult{body: a.appendListEnd(body, next, modern)}, nil
 }

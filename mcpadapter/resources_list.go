@@ -42,10 +42,10 @@ type place struct {
 }
 
 // cursor encodes the place. As with other cursors, the checksum only tells a made-up one from a real one.
-func (p place) cursor() string { return encodeCursor(string(encoded(p))) }
+func (p place) cursor() string { return encodeCursor(resourcesCursor, string(encoded(p))) }
 
 func placeOf(cursor string) (p place, ok bool) {
-	raw, ok := decodeCursor(cursor)
+	raw, ok := decodeCursor(resourcesCursor, cursor)
 	return p, ok && json.Unmarshal([]byte(raw), &p) == nil
 }
 

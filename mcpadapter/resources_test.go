@@ -140,6 +140,53 @@ func TestResourcePages(t *testing.T) {
 	}
 }
 
+// TestCursorsAreOfOneList pins that a cursor of one list is none of another: it would begin at the wrong place, or end the list.
+func TestCursorsAreOfOneList(t *testing.T) {
+	l := newLibrary(t, func(c *mcpadapter.Config) { c.PageTools = 1 })
+	for i := range 250 {
+		l.books["a"] = append(l.books["a"], fmt.Sprintf("x%d", i))
+	}
+	c := l.connect(doors[1], nil)
+	lists := map[string]func(cursor string) (string, error){
+		"tools": func(cursor string) (string, error) {
+			r, err := c.ListTools(t.Context(), &mcp.ListToolsParams{Cursor: cursor})
+			if err != nil {
+				return "", err
+			}
+			return r.NextCursor, nil
+		},
+		"templates": func(cursor string) (string, error) {
+			r, err := c.ListResourceTemplates(t.Context(), &mcp.ListResourceTemplatesParams{Cursor: cursor})
+			if err != nil {
+				return "", err
+			}
+			return r.NextCursor, nil
+		},
+		"resources": func(cursor string) (string, error) {
+			r, err := c.ListResources(t.Context(), &mcp.ListResourcesParams{Cursor: cursor})
+			if err != nil {
+				return "", err
+			}
+			return r.NextCursor, nil
+		},
+		"prompts": func(cursor string) (string, error) {
+			_, err := c.ListPrompts(t.Context(), &mcp.ListPromptsParams{Cursor: cursor})
+			return "", err
+		},
+	}
+	for _, of := range []string{"tools", "templates", "resources"} {
+		cursor, err := lists[of]("")
+		if err != nil || cursor == "" {
+			t.Fatalf("%s: cursor %q, %v", of, cursor, err)
+		}
+		for name, list := range lists {
+			if _, err := list(cursor); name == of && err != nil || name != of && codeOf(err) != jsonrpc.CodeInvalidParams {
+				t.Errorf("%s with a cursor of %s: %v", name, of, err)
+			}
+		}
+	}
+}
+
 // TestEachCollectionHasItsShare pins that a large collection does not hide those after it: the bound is for each.
 func TestEachCollectionHasItsShare(t *testing.T) {
 	l := newLibrary(t, nil)

@@ -4,6 +4,7 @@ package meshapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"slices"
 	"sort"
@@ -127,13 +128,13 @@ func (s *catalogService) ListTools(ctx context.Context, r *toolwayv1.ListToolsRe
 	if err != nil {
 		return nil, err
 	}
-	after, err := base64.RawURLEncoding.DecodeString(r.GetPageToken())
-	if err != nil {
+	after, ok := afterToken(r.GetPageToken())
+	if !ok {
 		return nil, call.Error(codes.InvalidArgument, "BAD_PAGE_TOKEN", "page_token is none that this service gave; list again without one")
 	}
 	v := s.viewer(ctx)
 	tools := v.snapshot.Tools()
-	first := sort.Search(len(tools), func(i int) bool { return tools[i].Tool.Name > string(after) })
+	first := sort.Search(len(tools), func(i int) bool { return tools[i].Tool.Name > after })
 	if len(after) == 0 {
 		first = 0
 	}
@@ -143,12 +144,31 @@ func (s *catalogService) ListTools(ctx context.Context, r *toolwayv1.ListToolsRe
 			continue
 		}
 		if len(out.Tools) == size {
-			out.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(out.Tools[size-1].Name))
+			out.NextPageToken = pageToken(out.Tools[size-1].Name)
 			break
 		}
 		out.Tools = append(out.Tools, v.tool(m))
 	}
 	return out, nil
+}
+
+// pageToken is the token of the page behind the tool of the name. Its checksum only tells a made-up token from a real one.
+func pageToken(name string) string {
+	sum := sha256.Sum256([]byte("toolway catalog tools " + name))
+	return base64.RawURLEncoding.EncodeToString(append(sum[:6:6], name...))
+}
+
+// afterToken returns the name in a page token, and says whether it is one that this service gave. The empty token is the first page's.
+func afterToken(token string) (name string, ok bool) {
+	if token == "" {
+		return "", true
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) <= 6 {
+		return "", false
+	}
+	name = string(raw[6:])
+	return name, pageToken(name) == token
 }
 
 func wanted(r *toolwayv1.ListToolsRequest, m *catalog.Method) bool {

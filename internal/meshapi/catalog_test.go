@@ -83,7 +83,7 @@ func TestListTools(t *testing.T) {
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("tools in pages of three\n%s, want\n%s", got, want)
 	}
-	for name, r := range map[string]*toolwayv1.ListToolsRequest{"negative size": {PageSize: -1}, "made-up token": {PageToken: "%"}} {
+	for name, r := range map[string]*toolwayv1.ListToolsRequest{"negative size": {PageSize: -1}, "made-up token": {PageToken: "%"}, "token of nothing": {PageToken: "zz"}, "token without a checksum": {PageToken: "bGlicmFyeV9nZXQ"}} {
 		if _, err := c.ListTools(t.Context(), r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v, want INVALID_ARGUMENT", name, err)
 		}
