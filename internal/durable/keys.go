@@ -130,7 +130,7 @@ func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.K
 	if err != nil {
 		return interceptors.KeyRecord{}, false, err
 	}
-	for {
+	for range claimTries {
 		var revision uint64
 		if r.Revision == 0 {
 			revision, err = k.kv.Create(ctx, keyOf(id), raw, lives(&r))
@@ -160,7 +160,12 @@ func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.K
 		have, err := k.decode(e)
 		return have, false, err
 	}
+	// It is there for those who write, and not for those who read.
+	return interceptors.KeyRecord{}, false, fmt.Errorf("%w: the record of key %s cannot be read: it is damaged", store.ErrUnavailable, keyOf(id))
 }
+
+// claimTries is how often a claim that others are in the way of is tried.
+const claimTries = 8
 
 // abandon takes back a claim that may have been stored: its call is refused.
 func (k *Keys) abandon(id interceptors.Hash, claim interceptors.KeyRecord) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -24,6 +25,9 @@ const layout = 1
 type engine struct {
 	conf Config
 	lock *flock.Flock
+
+	// fault is why a stream has given up writing since the server was started; nil: none has.
+	fault atomic.Pointer[string]
 
 	mu     sync.Mutex
 	server *server.Server // nil while it cannot be started
@@ -117,7 +121,8 @@ func (e *engine) start() (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store in %q: %w", e.conf.Dir, err)
 	}
-	srv.SetLoggerV2(&engineLog{e.conf.Logger}, false, false, false)
+	e.fault.Store(nil)
+	srv.SetLoggerV2(&engineLog{e.conf.Logger, func(why string) { e.fault.Store(&why) }}, false, false, false)
 	srv.Start()
 	if !srv.ReadyForConnections(startTimeout) || !srv.JetStreamEnabled() {
 		srv.Shutdown()
@@ -137,17 +142,20 @@ func (e *engine) InProcessConn() (net.Conn, error) {
 	return e.server.InProcessConn()
 }
 
-// revive restarts a server that has switched its JetStream off, which it does for good when a write fails, once the disk takes writes again.
+// revive restarts a server that has switched its JetStream off, or of which a stream has given up, once the disk takes writes again: both do so for
+// good when a write fails.
 func (e *engine) revive() error {
 	e.mu.Lock()
 	srv := e.server
 	e.mu.Unlock()
-	if srv != nil && srv.JetStreamEnabled() {
+	fault := e.fault.Load()
+	if srv != nil && srv.JetStreamEnabled() && fault == nil {
 		return nil
 	}
 	if err := e.writable(); err != nil {
 		return err
 	}
+	e.conf.Logger.Warn("the store's engine is started anew: a write had failed, and the disk takes writes again")
 	if srv != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -163,7 +171,8 @@ func (e *engine) revive() error {
 func (e *engine) writable() error {
 	probe := filepath.Join(e.conf.Dir, "probe")
 	defer func() { _ = os.Remove(probe) }()
-	if err := os.WriteFile(probe, make([]byte, 4<<20), 0o600); err != nil {
+	if err := writeSynced(probe, make([]byte, 4<<20)); err != nil {
+		_ = os.Remove(probe + ".new") // what there was room for
 		return fmt.Errorf("the disk of %q does not take writes: %w; make room", e.conf.Dir, err)
 	}
 	return nil

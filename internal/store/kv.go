@@ -152,6 +152,9 @@ func wholeSeconds(d time.Duration) time.Duration {
 }
 
 func (k *KV) publish(ctx context.Context, m *nats.Msg, options ...jetstream.PublishOpt) (uint64, error) {
+	if why := k.store.damaged.Load(); why != nil {
+		return 0, fmt.Errorf("%w: %s", ErrUnavailable, *why)
+	}
 	ctx, cancel := context.WithTimeout(ctx, k.store.conf.Timeout)
 	defer cancel()
 	ack, err := k.store.js.PublishMsg(ctx, m, options...)

@@ -64,8 +64,11 @@ type Store struct {
 	conf   Config
 	log    *slog.Logger
 	engine *engine // nil with an external cluster
-	conn   *nats.Conn
-	js     jetstream.JetStream
+	marks  *marks  // nil with an external cluster
+	// damaged is why no key is written any more, until the operator has looked; nil: all is well.
+	damaged atomic.Pointer[string]
+	conn    *nats.Conn
+	js      jetstream.JetStream
 	// instance is different for each opening of an embedded store.
 	instance string
 
@@ -102,8 +105,33 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.await(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.checkMarks(ctx); err != nil {
+		return nil, err
+	}
 	s.running.Go(s.watch)
 	return s, nil
+}
+
+// checkMarks refuses an embedded store that has lost records.
+func (s *Store) checkMarks(ctx context.Context) error {
+	if s.engine == nil {
+		return nil
+	}
+	m, err := openMarks(s.conf.Dir)
+	if err != nil {
+		return err
+	}
+	for range 2 { // the engine may come upon damage by the first reading, and drop what comes after it
+		have, err := s.ends(ctx)
+		if err == nil {
+			err = m.check(have)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.marks = m
+	return nil
 }
 
 func (c *Config) normalise() error {
@@ -259,7 +287,10 @@ func (s *Store) watch() {
 			s.note(err.Error())
 			continue
 		}
-		s.note("")
+		if s.damaged.Load() == nil {
+			s.note("")
+			s.mark(context.Background())
+		}
 	}
 }
 
@@ -296,6 +327,9 @@ func (s *Store) Close() {
 	s.closing.Do(func() {
 		close(s.closed)
 		s.running.Wait()
+		if s.marks != nil {
+			s.mark(context.Background())
+		}
 		if s.conn != nil {
 			s.conn.Close()
 		}
@@ -349,8 +383,13 @@ func (s *Store) led(ctx context.Context, st jetstream.Stream) error {
 func (s *Store) insist(ctx context.Context, do func(context.Context) error) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, s.conf.Timeout)
-		err := classify(do(try))
+		raw := do(try)
 		cancel()
+		var api *jetstream.APIError
+		if s.engine != nil && errors.As(raw, &api) && (api.ErrorCode == codeInsufficient || api.ErrorCode == codeStorage) {
+			return fmt.Errorf("%w: %d bytes are too few for what is to be kept: raise store.max_bytes, or lower the bounds of what is kept", ErrFull, s.conf.MaxBytes)
+		}
+		err := classify(raw)
 		if !errors.Is(err, ErrUnavailable) {
 			return err
 		}

@@ -1,5 +1,5 @@
 // Command bench measures the built binary: how long it takes to be ready with the largest shared descriptor set and what it holds then, and
-// how the three doors compare to a direct gRPC call in one interleaved run. Only the ratios carry over to another machine.
+// how the three doors compare to a direct gRPC call in one interleaved run, and the store to others. Only the ratios carry over to another machine.
 package main
 
 import (
@@ -32,6 +32,13 @@ func main() {
 		log.Fatal(err)
 	}
 	if err := doors(rounds, length, *callers); err != nil {
+		log.Fatal(err)
+	}
+	n := 5000
+	if *quick {
+		n = 1000
+	}
+	if err := stores(n, *callers); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,13 +40,29 @@ func ServeEnv(env []string, args ...string) (*Mesh, error) {
 }
 
 // Listen is ServeEnv that does not wait for readiness.
-func Listen(env []string, args ...string) (*Mesh, error) {
+func Listen(env []string, args ...string) (*Mesh, error) { return listen(nil, env, args...) }
+
+// ServeBy is Serve by another program, such as unshare, that is given the command line as its last arguments and becomes the mesh.
+func ServeBy(program []string, args ...string) (*Mesh, error) {
+	m, err := listen(program, nil, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Ready(); err != nil {
+		m.Kill()
+		return nil, err
+	}
+	return m, nil
+}
+
+func listen(program, env []string, args ...string) (*Mesh, error) {
 	bin, err := Toolway()
 	if err != nil {
 		return nil, err
 	}
-	args = append([]string{"serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}, args...)
-	p, err := Spawn(env, bin, args...)
+	args = append([]string{bin, "serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}, args...)
+	args = append(slices.Clip(program), args...)
+	p, err := Spawn(env, args[0], args[1:]...)
 	if err != nil {
 		return nil, err
 	}
