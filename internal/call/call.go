@@ -93,7 +93,7 @@ type Call struct {
 	refusal error
 
 	base  base
-	steps [16]Step // room for Steps, so that they cost no allocation
+	steps [16]Step              // room for Steps, so that they cost no allocation
 	info  grpc.StreamServerInfo // made when it is first asked for
 }
 
