@@ -68,11 +68,7 @@ func newIDs(given string) ids {
 // serve makes the call that a route stands for.
 func (g *Gateway) serve(x *exchange, m match) {
 	r := x.r
-	timeout, limited, err := parseTimeout(r.Header.Get("Grpc-Timeout"))
-	if err != nil {
-		g.fail(x, nil, err)
-		return
-	}
+	timeout, limited, badTimeout := parseTimeout(r.Header.Get("Grpc-Timeout"))
 	ctx, cancel := r.Context(), context.CancelFunc(nil)
 	switch {
 	case limited:
@@ -90,6 +86,10 @@ func (g *Gateway) serve(x *exchange, m match) {
 	}
 	if err := g.checkURL(r, m.method); err != nil {
 		g.fail(x, nil, err)
+		return
+	}
+	if badTimeout != nil {
+		g.refused(ctx, x, m, c, badTimeout)
 		return
 	}
 	requests, err := g.requests(ctx, x, m)

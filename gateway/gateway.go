@@ -234,15 +234,24 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.noRoute(x, t, path, cors != "")
 }
 
-// noRoute answers what no route takes: OPTIONS, a wrong HTTP method, or a path that is not there.
+// noRoute answers what no route takes: OPTIONS, a wrong HTTP method, or a path that is not there. Nobody learns from it what is hidden.
 func (g *Gateway) noRoute(x *exchange, t *table, path string, cors bool) {
+	if path == "/" && (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead) && len(t.index.allowed(path, nil)) == 0 {
+		g.landing(x)
+		return
+	}
+	if g.auth != nil && cors && isPreflight(x.r) { // it has no credentials, so it is answered alike for every path
+		x.w.Header().Set("Allow", strings.Join(append(slices.Clone(allMethods), http.MethodOptions), ", "))
+		preflight(x.w, allMethods)
+		return
+	}
+	if err := g.identify(x); err != nil {
+		g.fail(x, nil, err)
+		return
+	}
 	r := x.r
-	allowed := t.index.allowed(path)
+	allowed := t.index.allowed(path, g.shows(r.Context()))
 	if len(allowed) == 0 {
-		if path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			g.landing(x)
-			return
-		}
 		g.fail(x, nil, refuse(http.StatusNotFound, codes.NotFound, g.notFound(r.Context(), t.snapshot, r.Method, r.URL.Path)))
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/toolway/toolway/internal/catalog"
 )
 
 // index finds the routes of a path without scanning them: one tree of segments for each verb (":read"). In a tree every node is
@@ -103,9 +105,12 @@ func (x *index) lookup(method, path string) (match, bool) {
 	return s.found, s.found.route != nil
 }
 
-// allowed returns the HTTP methods that have a route at the path, sorted.
-func (x *index) allowed(path string) []string {
-	s := search{all: map[string]bool{}}
+// allMethods are those of a route for any method, sorted.
+var allMethods = []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut}
+
+// allowed returns the HTTP methods that have a route at the path, sorted. Only routes of methods that are shown count, all if shown is nil.
+func (x *index) allowed(path string, shown func(*catalog.Method) bool) []string {
+	s := search{all: map[string]bool{}, shown: shown}
 	x.walk(path, &s)
 	out := make([]string, 0, len(s.all))
 	for v := range s.all {
@@ -148,6 +153,7 @@ type search struct {
 	comps  []string
 	found  match
 	all    map[string]bool // if not nil, methods are gathered and nothing is found
+	shown  func(*catalog.Method) bool
 }
 
 // walk reports whether it found a route below n for the rest of the path.
@@ -201,8 +207,11 @@ func (s *search) take(n *node) bool {
 }
 
 func (s *search) gather(r *route) {
+	if s.shown != nil && !s.shown(r.method) {
+		return
+	}
 	if r.verb == anyMethod {
-		for _, v := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
+		for _, v := range allMethods {
 			s.all[v] = true
 		}
 		return

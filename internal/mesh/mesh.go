@@ -151,7 +151,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	}
 	visible := interceptors.Visibility(m.rules, m.authenticator())
 	local := backend.NewLocal()
-	m.health = proxy.RegisterHealth(local, m.catalog)
+	m.health = proxy.RegisterHealth(local, m.catalog, visible)
 	proxy.RegisterReflection(local, m.catalog, visible)
 	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{
 		Attempts:    m.attempts(),

@@ -86,16 +86,22 @@ func (s *catalogService) WatchCatalog(_ *toolwayv1.WatchCatalogRequest, stream g
 	}
 }
 
+// catalog tells of the backends that have a service of which the caller may know; of all where nothing is hidden from anybody.
 func (v viewer) catalog() *toolwayv1.Catalog {
 	out := &toolwayv1.Catalog{Version: v.snapshot.Version()}
-	at := map[*catalog.Backend]*toolwayv1.Backend{}
+	at, known := map[*catalog.Backend]*toolwayv1.Backend{}, map[*catalog.Backend]bool{}
 	for _, b := range v.snapshot.Backends() {
 		at[b] = &toolwayv1.Backend{Name: b.Name, State: stateOf(b.State)}
-		out.Backends = append(out.Backends, at[b])
 	}
 	for _, svc := range v.snapshot.Services() {
 		if slices.ContainsFunc(svc.Methods, v.sees) {
 			at[svc.Backend].Services = append(at[svc.Backend].Services, string(svc.Desc.FullName()))
+			known[svc.Backend] = known[svc.Backend] || !svc.Infrastructure
+		}
+	}
+	for _, b := range v.snapshot.Backends() {
+		if v.visibility == nil || known[b] {
+			out.Backends = append(out.Backends, at[b])
 		}
 	}
 	for _, m := range v.snapshot.Tools() {

@@ -117,6 +117,24 @@ func TestDescribeTool(t *testing.T) {
 	}
 }
 
+// TestCatalogHidesBackends pins that a backend of which the caller may see no service is not named.
+func TestCatalogHidesBackends(t *testing.T) {
+	s := snapshot(t, testpb.File_grpc_testing_test_proto)
+	all := without{}
+	for _, m := range s.Methods() {
+		all[string(m.Desc.Name())] = true
+	}
+	for _, tt := range []struct {
+		hidden without
+		want   int
+	}{{without{}, 1}, {without{"EmptyCall": true}, 1}, {all, 0}} {
+		got, err := catalogClient(t, nil, meshapi.CatalogOptions{Snapshot: func() *catalog.Snapshot { return s }, Visibility: tt.hidden}).GetCatalog(t.Context(), &toolwayv1.GetCatalogRequest{})
+		if err != nil || len(got.GetCatalog().GetBackends()) != tt.want {
+			t.Errorf("hidden %v: %v, %v; want %d backends", tt.hidden, got, err, tt.want)
+		}
+	}
+}
+
 func TestFindTools(t *testing.T) {
 	s := snapshot(t, testpb.File_grpc_testing_test_proto)
 	c := catalogClient(t, nil, meshapi.CatalogOptions{Snapshot: func() *catalog.Snapshot { return s }, Visibility: without{"CacheableUnaryCall": true}})

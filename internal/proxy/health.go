@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -9,22 +10,25 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 )
 
 // Health is grpc.health.v1.Health for the whole catalog: a service serves while its backend is up; "" is the mesh itself, which serves
-// until Shutdown. It is safe for concurrent use.
+// until Shutdown. It needs no credentials, so it tells only of services that everybody may know of; others are unknown. It is safe for
+// concurrent use.
 type Health struct {
 	healthpb.UnimplementedHealthServer
-	catalog Snapshots
-	once    sync.Once
-	down    chan struct{}
+	catalog    Snapshots
+	visibility call.Visibility
+	once       sync.Once
+	down       chan struct{}
 }
 
 // RegisterHealth adds the health service of the catalog to r and returns it. The service itself must be in the catalog, as a compiled-in
-// one, to be called.
-func RegisterHealth(r grpc.ServiceRegistrar, c Snapshots) *Health {
-	h := &Health{catalog: c, down: make(chan struct{})}
+// one, to be called. visibility says what nobody in particular is told of; nil means everything.
+func RegisterHealth(r grpc.ServiceRegistrar, c Snapshots, visibility call.Visibility) *Health {
+	h := &Health{catalog: c, visibility: visibility, down: make(chan struct{})}
 	healthpb.RegisterHealthServer(r, h)
 	return h
 }
@@ -32,6 +36,11 @@ func RegisterHealth(r grpc.ServiceRegistrar, c Snapshots) *Health {
 // Shutdown makes everything NOT_SERVING, for good: load balancers look elsewhere. Watchers are told, and then their calls end, so that they
 // do not keep a server from draining.
 func (h *Health) Shutdown() { h.once.Do(func() { close(h.down) }) }
+
+// tells says whether the service may be told of. Calls of this service are not authenticated: whoever asks is nobody.
+func (h *Health) tells(s *catalog.Service) bool {
+	return s != nil && s.Exposed(catalog.DoorGRPC) && (h.visibility == nil || slices.ContainsFunc(s.Methods, func(m *catalog.Method) bool { return h.visibility.Visible(nil, call.GRPC, m) }))
+}
 
 // status returns the status of a service, or SERVICE_UNKNOWN, in one snapshot.
 func (h *Health) status(snap *catalog.Snapshot, service string) healthpb.HealthCheckResponse_ServingStatus {
@@ -43,7 +52,7 @@ func (h *Health) status(snap *catalog.Snapshot, service string) healthpb.HealthC
 	}
 	if service != "" {
 		s := snap.Service(service)
-		if s == nil || !s.Exposed(catalog.DoorGRPC) {
+		if !h.tells(s) {
 			return healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 		}
 		down = down || s.Backend.State != catalog.Up
@@ -69,16 +78,16 @@ const maxHealthList = 100
 // List returns the status of the mesh and all services, or RESOURCE_EXHAUSTED if these are more than 100, as the protocol has it.
 func (h *Health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	snap := h.catalog.Snapshot()
-	if n := len(snap.Services()) + 1; n > maxHealthList {
-		return nil, status.Errorf(codes.ResourceExhausted, "%d services are more than the %d that List may return; use Check", n, maxHealthList)
-	}
 	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{"": {Status: h.status(snap, "")}}}
 	for _, s := range snap.Services() {
-		if !s.Exposed(catalog.DoorGRPC) {
+		if !h.tells(s) {
 			continue
 		}
 		name := string(s.Desc.FullName())
 		out.Statuses[name] = &healthpb.HealthCheckResponse{Status: h.status(snap, name)}
+	}
+	if n := len(out.Statuses); n > maxHealthList {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d services are more than the %d that List may return; use Check", n, maxHealthList)
 	}
 	return out, nil
 }

@@ -34,7 +34,7 @@ func infrastructure(t *testing.T, backends ...catalog.BackendConfig) (*snapshots
 	t.Helper()
 	s := &snapshots{}
 	l := backend.NewLocal()
-	h := proxy.RegisterHealth(l, s)
+	h := proxy.RegisterHealth(l, s, nil)
 	proxy.RegisterReflection(l, s, nil)
 	own := catalog.BackendConfig{Name: "toolway", Sources: []catalog.Source{catalog.CompiledIn(
 		healthpb.File_grpc_health_v1_health_proto, reflectionpb.File_grpc_reflection_v1_reflection_proto, alphapb.File_grpc_reflection_v1alpha_reflection_proto)}}
