@@ -206,6 +206,7 @@ func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 			return
 		}
 		if e.ownSession(reply, r) {
+			defer e.noteCancel(reply, r, msg)()
 			e.serve(e.stateful, reply, r)
 		}
 		return

@@ -3,6 +3,7 @@ package mcpadapter
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"sync"
 )
 
@@ -51,4 +52,17 @@ func (c *cancels) cancel(caller string, params json.RawMessage) {
 	if entry := c.calls[callKey{caller, string(p.RequestID)}]; entry != nil {
 		entry.cancel()
 	}
+}
+
+// noteCancel sees to it that a request of a session is not answered once it is cancelled: the SDK, which ends the call, would still answer.
+// The returned function forgets the request.
+func (e *endpoint) noteCancel(reply *reply, r *http.Request, msg envelope) (forget func()) {
+	session := r.Header.Get(sessionHeader)
+	switch {
+	case msg.method == "notifications/cancelled":
+		e.cancels.cancel(session, msg.params)
+	case msg.isRequest() && msg.method != "initialize" && reply.alias == nil: // of another id than the client's the SDK knows no notice
+		return e.cancels.add(session, msg.id, reply.mute)
+	}
+	return func() {}
 }

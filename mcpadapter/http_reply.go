@@ -55,6 +55,7 @@ type reply struct {
 	answer []byte // the JSON answer, in the form asJSON
 	timer  *time.Timer
 	done   bool
+	muted  bool // the request was cancelled: what comes is no answer to it
 }
 
 // newReply returns a reply to w for the request id. finish must be called.
@@ -212,6 +213,8 @@ func (r *reply) Write(p []byte) (int, error) {
 	}
 	isEvent := r.head.Get("Content-Type") == "text/event-stream"
 	switch {
+	case r.muted && (!isEvent || answerIn(p) != nil):
+		return n, nil
 	case r.form == asJSON && isEvent:
 		r.keepAnswer(p)
 		return n, nil
@@ -236,18 +239,34 @@ func (r *reply) send(p []byte) error {
 
 // keepAnswer keeps the message of an event if it is the answer; what else the SDK sends has no place in a JSON answer.
 func (r *reply) keepAnswer(event []byte) {
+	if answer := answerIn(event); answer != nil {
+		r.answer = bytes.Clone(answer)
+	}
+}
+
+// answerIn returns the message of an event if it is a response, or nil.
+func answerIn(event []byte) []byte {
 	for line := range bytes.Lines(event) {
 		data, ok := bytes.CutPrefix(line, []byte("data: "))
 		if !ok {
 			continue
 		}
 		var msg struct {
-			Method *string `json:"method"`
+			Method *string         `json:"method"`
+			ID     json.RawMessage `json:"id"`
 		}
-		if err := json.Unmarshal(data, &msg); err == nil && msg.Method == nil {
-			r.answer = bytes.Clone(bytes.TrimSpace(data))
+		if err := json.Unmarshal(data, &msg); err == nil && msg.Method == nil && msg.ID != nil {
+			return bytes.TrimSpace(data)
 		}
 	}
+	return nil
+}
+
+// mute keeps the answer back. What has gone out already stays.
+func (r *reply) mute() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.muted = true
 }
 
 // FlushError does nothing: every event is flushed as it is written.
@@ -287,6 +306,8 @@ func (r *reply) finish() {
 			r.w.Header().Set("Allow", allow)
 		}
 		refuse(r.w, r.plain, r.id, e)
+	case r.muted && r.status == 0:
+		r.begin(http.StatusAccepted, http.Header{})
 	case r.form == asJSON && r.status == 0 && r.answer != nil:
 		r.head.Set("Content-Type", "application/json")
 		r.begin(http.StatusOK, r.head)

@@ -237,6 +237,28 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestCancelInASession pins that a call in a session is not answered after it was cancelled, in either form.
+func TestCancelInASession(t *testing.T) {
+	for _, accept := range []string{"application/json, text/event-stream", "application/json"} {
+		w := newWorld(t, func(c *mcpadapter.Config) { c.Sessions = true })
+		url := w.serve()
+		res := post(t.Context(), t, url, helloLine, nil)
+		closed(t, res)
+		header := map[string]string{"Mcp-Session-Id": res.Header.Get("Mcp-Session-Id"), "Mcp-Protocol-Version": "2025-11-25", "Accept": accept}
+		answers := make(chan string, 1)
+		go func() { answers <- closed(t, post(t.Context(), t, url, callLine("7", "hang"), header)) }()
+		await(t, "the call at the backend", w.hung)
+		closed(t, post(t.Context(), t, url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`, header))
+		await(t, "the cancellation at the backend", w.ended)
+		if answer := await(t, "the end of the call", answers); strings.Contains(answer, `"jsonrpc"`) {
+			t.Errorf("with Accept: %s: a cancelled call is answered: %s", accept, answer)
+		}
+		if answer := closed(t, post(t.Context(), t, url, callLine("7", ""), header)); !strings.Contains(answer, `"result"`) {
+			t.Errorf("the next call under the same id = %s, want its result", answer)
+		}
+	}
+}
+
 // TestSilence runs a long silent call in bubble time: with a token there is progress at least every 20 seconds, without there is
 // none, and the stream has comments either way.
 func TestSilence(t *testing.T) {
