@@ -88,7 +88,12 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 		case ask == nil:
 			p.stop()
 			return a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
-		case t.client.modern:
+		}
+		if next := at.unasked(m, &t, ask, last); next != nil && rounds < maxRounds {
+			last = next
+			continue
+		}
+		if t.client.modern {
 			p.stop()
 			return a.inputResult(m, &t, at, ask, last)
 		}

@@ -161,7 +161,6 @@ func (at *attempt) asks() *toolwayv1.InputRequired {
 // questions translates what is asked. Those that the client cannot be asked are left out, or, where they must be answered, in missing.
 func questions(m *catalog.Method, ask *toolwayv1.InputRequired, can abilities) (put map[string]inputRequest, missing []inputRequest, err error) {
 	put = map[string]inputRequest{}
-	var left []inputRequest
 	for _, name := range sorted(ask.GetRequests()) {
 		r, err := inputRequestOf(m, ask.GetRequests()[name])
 		switch {
@@ -170,15 +169,30 @@ func questions(m *catalog.Method, ask *toolwayv1.InputRequired, can abilities) (
 		case can&r.needs != 0:
 			put[name] = r
 		case ask.GetRequests()[name].GetOptional():
-			left = append(left, r)
 		default:
 			missing = append(missing, r)
 		}
 	}
-	if len(put) == 0 && len(missing) == 0 {
-		missing = left
-	}
 	return put, missing, nil
+}
+
+// unasked returns the next round if all questions of the backend are optional and the client cannot be asked any: the backend is called
+// again with its state and no answers. Else it returns nil.
+func (at *attempt) unasked(m *catalog.Method, t *toolCall, ask *toolwayv1.InputRequired, last *round) *round {
+	if len(ask.GetRequests()) == 0 { // the chain asks, or the backend only wants to be called again
+		return nil
+	}
+	if put, missing, err := questions(m, ask, t.client.can); err != nil || len(put)+len(missing) > 0 {
+		return nil
+	}
+	next := &round{answers: &toolwayv1.InputResponses{State: ask.GetState()}}
+	if last != nil {
+		next.question, next.answer, next.sealed = last.question, last.answer, last.sealed
+	}
+	if at.asker != nil && at.asker.round != nil {
+		next.question, next.answer = at.asker.round.question, at.asker.round.answer
+	}
+	return next
 }
 
 // inputResult answers a client of 2026-07-28 with what is asked.

@@ -47,12 +47,18 @@ func asking(state string, requests map[string]*toolwayv1.InputRequest) error {
 // cancelled is what Cancel does: it asks for a reason, then, if the request says "twice", for the fields of WatchRequest.
 func cancelled(ctx context.Context, id int64, act string) (string, error) {
 	raw := metadata.ValueFromIncomingContext(ctx, call.InputResponsesKey)
+	if len(raw) == 0 && act == "maybe" {
+		return "", asking("round 1", map[string]*toolwayv1.InputRequest{"llm": {Kind: &toolwayv1.InputRequest_Sampling{}, Optional: true}})
+	}
 	if len(raw) == 0 {
 		return "", askReason(fmt.Sprintf("order %d", id))
 	}
 	answers := &toolwayv1.InputResponses{}
 	if err := proto.Unmarshal([]byte(raw[0]), answers); err != nil {
 		return "", err
+	}
+	if act == "maybe" {
+		return fmt.Sprintf("%d answers in %s", len(answers.GetResponses()), answers.GetState()), nil
 	}
 	if form := answers.GetResponses()["form"]; form != nil {
 		return fmt.Sprintf("%s %v %s", form.GetAction(), form.GetContent().AsMap()["count"], answers.GetState()), nil
@@ -142,6 +148,19 @@ func TestInputWithoutElicitation(t *testing.T) {
 		}
 		if text := res.Content[0].(*mcp.TextContent).Text; !res.IsError || !strings.Contains(text, "this client cannot do here") {
 			t.Errorf("isError %t, %q", res.IsError, text)
+		}
+	})
+}
+
+// TestOptionalQuestion pins that a client which cannot be asked the only question, an optional one, has its call go on without the answer.
+func TestOptionalQuestion(t *testing.T) {
+	forDoors(t, nil, nil, func(t *testing.T, _ *world, c *mcp.ClientSession, _ door) {
+		res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "orders_cancel", Arguments: map[string]any{"id": 7, "act": "maybe"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := res.Content[0].(*mcp.TextContent).Text; res.IsError || !strings.Contains(text, "0 answers in round 1") {
+			t.Errorf("isError %t, %q, want the result", res.IsError, text)
 		}
 	})
 }
