@@ -31,7 +31,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	if !ok {
 		return false
 	}
-	if q.method == "tools/call" && e.stepUp(w, r, q.id, q.name) {
+	if q.method == "tools/call" && e.stepUp(w, r, q.id, q.name, q.arguments) {
 		return true
 	}
 	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}

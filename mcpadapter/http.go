@@ -161,7 +161,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	if name := toolNameOf(msg); e.adapter.conf.Authenticator != nil && name != "" && e.stepUp(w, r, msg.id, name) {
+	if name, arguments := toolOf(msg); e.adapter.conf.Authenticator != nil && name != "" && e.stepUp(w, r, msg.id, name, arguments) {
 		return
 	}
 	reply := newReply(w, msg.id, form)

@@ -69,7 +69,8 @@ func (e *endpoint) record(w http.ResponseWriter, r *http.Request, err error) {
 	if bad != nil {
 		return
 	}
-	m := e.adapter.conf.Catalog.Snapshot().Tool(toolNameOf(msg))
+	name, _ := toolOf(msg)
+	m := e.adapter.conf.Catalog.Snapshot().Tool(name)
 	if m == nil || !m.Exposed(catalog.DoorMCP) {
 		return
 	}
@@ -107,13 +108,18 @@ func (e *endpoint) refuseCaller(w http.ResponseWriter, r *http.Request, err erro
 
 // stepUp answers a call whose caller lacks a scope with 403, which names all scopes that the tool needs, and says whether it did. The chain refuses
 // the call, so that the refusal is observed and recorded as any other.
-func (e *endpoint) stepUp(w http.ResponseWriter, r *http.Request, id json.RawMessage, name string) bool {
+func (e *endpoint) stepUp(w http.ResponseWriter, r *http.Request, id json.RawMessage, name string, arguments json.RawMessage) bool {
 	a, ctx := e.adapter, r.Context()
 	p := call.PrincipalFrom(ctx)
 	if a.conf.Authenticator == nil || p == nil {
 		return false
 	}
-	m := a.tool(ctx, a.conf.Catalog.Snapshot(), name)
+	s := a.conf.Catalog.Snapshot()
+	m := a.tool(ctx, s, name)
+	if name == callTool && a.conf.View.Search {
+		inner, _, _ := calledThrough(arguments) // what is wrong with them the call itself tells
+		m = a.inner(ctx, s, inner)
+	}
 	if m == nil || len(p.Missing(m.Policy.Scopes)) == 0 {
 		return false
 	}
@@ -130,15 +136,16 @@ func (e *endpoint) stepUp(w http.ResponseWriter, r *http.Request, id json.RawMes
 	return true
 }
 
-// toolNameOf is the name of the tool that a tools/call is for, or "".
-func toolNameOf(msg envelope) string {
+// toolOf is the name of the tool that a tools/call is for, or "", and its arguments.
+func toolOf(msg envelope) (name string, arguments json.RawMessage) {
 	var p struct {
-		Name string `json:"name"`
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
 	}
 	if msg.method != "tools/call" || !msg.isRequest() || json.Unmarshal(msg.params, &p) != nil {
-		return ""
+		return "", nil
 	}
-	return p.Name
+	return p.Name, p.Arguments
 }
 
 // identify tells a call who makes it. Over stdio the same caller stays, but its token may end: then the chain is to find that out.

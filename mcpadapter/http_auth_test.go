@@ -132,6 +132,26 @@ func TestCallersAreAsked(t *testing.T) {
 	}
 }
 
+// TestScopeThroughCallTool pins that a scope that is missing is answered with the challenge through call_tool, too.
+func TestScopeThroughCallTool(t *testing.T) {
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		url, keys, last, refused := askingWorld(t, func(c *mcpadapter.Config) {
+			path(c)
+			c.View.Search = true
+		})
+		for key, want := range map[string]int{"less": http.StatusForbidden, "alice": http.StatusOK} {
+			res := post(t.Context(), t, url, string(message(`7`, "tools/call", `"name":"call_tool","arguments":{"name":"orders_get","arguments":{}}`, ``, "")),
+				map[string]string{"Mcp-Protocol-Version": "2025-11-25", "X-Api-Key": keys[key]})
+			if body := closed(t, res); res.StatusCode != want || (want == http.StatusForbidden) != strings.Contains(res.Header.Get("WWW-Authenticate"), `scope="orders"`) {
+				t.Errorf("%s: %d %v %s, want %d", key, res.StatusCode, res.Header, body, want)
+			}
+		}
+		if last.Load() == nil || refused.Load() != 1 {
+			t.Errorf("the chain has refused %d calls, want one", refused.Load())
+		}
+	})
+}
+
 // TestCallerIDs pins that without sessions, too, the id from initialize is of use to its caller alone.
 func TestCallerIDs(t *testing.T) {
 	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {

@@ -21,15 +21,20 @@ func (a *Adapter) callThrough(ctx context.Context, s *catalog.Snapshot, t toolCa
 	if err != nil {
 		return errorResult(nil, badArguments(err), nil), nil
 	}
-	m := a.within(ctx, s.Tool(name))
-	if m == nil && searchMethods[name] != "" {
-		m = s.Method(searchMethods[name])
-	}
+	m := a.inner(ctx, s, name)
 	if m == nil {
 		return errorResult(nil, a.unknownInner(ctx, s, name), nil), nil
 	}
 	t.name, t.arguments = name, inner
 	return a.run(ctx, m, t)
+}
+
+// inner returns the method that call_tool means by a tool's name, or nil if there is none that the caller may know of.
+func (a *Adapter) inner(ctx context.Context, s *catalog.Snapshot, name string) *catalog.Method {
+	if m := a.within(ctx, s.Tool(name)); m != nil || searchMethods[name] == "" {
+		return m
+	}
+	return s.Method(searchMethods[name])
 }
 
 func (a *Adapter) unknownInner(ctx context.Context, s *catalog.Snapshot, name string) *toolError {
