@@ -70,6 +70,9 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text: s, parts: strings.Split(s, "*")}, nil
 }
 
+// NamesMesh says whether the pattern begins with the package of the mesh's own API, which rules for all leave alone.
+func (p Pattern) NamesMesh() bool { return strings.HasPrefix(p.text, reserved) }
+
 // Match says whether the pattern names the method of a full method such as "/pkg.Service/Method".
 func (p Pattern) Match(fullMethod string) bool {
 	name := strings.TrimPrefix(fullMethod, "/")
@@ -184,7 +187,7 @@ func (rs *ruleSet) lay(a *analysis, backend string) *laid {
 			o := terms{MethodOptions: m.contract, labels: labelsOf(m.Desc)}
 			for _, ref := range rs.refs(m.FullMethod) {
 				r := &rs.rules[ref.rule]
-				if strings.HasPrefix(name, reserved) && !strings.HasPrefix(ref.text, reserved) {
+				if strings.HasPrefix(name, reserved) && !ref.NamesMesh() {
 					continue
 				}
 				if r.Backend != "" && r.Backend != backend || len(r.Labels) > 0 && !slices.ContainsFunc(r.Labels, func(l string) bool { return slices.Contains(o.labels, l) }) {

@@ -108,7 +108,8 @@ func (r *Rules) set(backends []Backend) (*rules.Set, error) {
 	return set, nil
 }
 
-// matcher returns what says which methods are meant; nil, all of them, for an empty match.
+// matcher returns what says which methods are meant; nil, all of them, for an empty match. The mesh's own API is meant only where it is named, by a
+// pattern that begins with its package or as the backend.
 func (m *Match) matcher(where string) (func(*catalog.Method) bool, error) {
 	var patterns []catalog.Pattern
 	for _, text := range m.Methods {
@@ -123,6 +124,10 @@ func (m *Match) matcher(where string) (func(*catalog.Method) bool, error) {
 	}
 	backend, labels := m.Backend, slices.Clone(m.Labels)
 	return func(of *catalog.Method) bool {
+		// A rule for all must not shut out those who would have to mend it, or who approve.
+		if of.Service.Mesh && backend != own && !slices.ContainsFunc(patterns, func(p catalog.Pattern) bool { return p.NamesMesh() && p.Match(of.FullMethod) }) {
+			return false
+		}
 		if backend != "" && of.Backend.Name != backend {
 			return false
 		}

@@ -19,7 +19,7 @@ import (
 type Rule struct {
 	// Name identifies the rule in answers, audit and errors. Required, unique.
 	Name string
-	// Match says whose calls the rule is about. Nil means all methods.
+	// Match says whose calls the rule is about. Nil means all methods but those of the mesh's own API.
 	Match func(*catalog.Method) bool
 	// When is a CEL expression over principal, method, request, time and door. Empty means always.
 	When string
@@ -43,7 +43,8 @@ type Tenancy struct {
 // Config is what a set is made of.
 type Config struct {
 	Rules []Rule
-	// Deny denies what no rule allows. Health and reflection are served all the same, unless a rule denies them.
+	// Deny denies what no rule allows. Health and reflection are served all the same, unless a rule denies them, and so is the mesh's own API, which its
+	// scopes guard: of that only methods that a rule with Allow matches are denied to others.
 	Deny bool
 	// Hide, with Deny, hides methods that no rule can allow to a principal.
 	Hide bool
@@ -157,8 +158,9 @@ func (s *Set) For(m *catalog.Method) *Method {
 
 func (s *Set) bind(m *catalog.Method) *Method {
 	out := &Method{set: s, method: m, facts: factsOf(m), byDefault: !s.config.Deny || m.Service.Infrastructure}
+	covers := func(match func(*catalog.Method) bool) bool { return match == nil && !m.Service.Mesh || match != nil && match(m) }
 	for _, t := range s.config.Tenancies {
-		if t.Match != nil && !t.Match(m) {
+		if !covers(t.Match) {
 			continue
 		}
 		if !out.owned {
@@ -169,7 +171,7 @@ func (s *Set) bind(m *catalog.Method) *Method {
 	}
 	lang := languageOf{method: m}
 	for _, r := range s.rules {
-		if r.Match != nil && !r.Match(m) {
+		if !covers(r.Match) {
 			continue
 		}
 		b := bound{rule: r, program: r.program}
@@ -185,6 +187,7 @@ func (s *Set) bind(m *catalog.Method) *Method {
 			out.deny = append(out.deny, b)
 		}
 	}
+	out.byDefault = out.byDefault || m.Service.Mesh && len(out.allow) == 0
 	if len(out.deny)+len(out.allow) == 0 && out.byDefault && !out.owned {
 		return nil
 	}
