@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -206,6 +207,19 @@ func (s *tasks) CancelTask(ctx context.Context, in *toolwayv1.CancelTaskRequest)
 	return &toolwayv1.CancelTaskResponse{Task: shownTask(ctx, t)}, nil
 }
 
+// ProvideTaskInput gives a task what its backend has asked for.
+func (s *tasks) ProvideTaskInput(ctx context.Context, in *toolwayv1.ProvideTaskInputRequest) (*toolwayv1.ProvideTaskInputResponse, error) {
+	responses, err := proto.Marshal(in.GetResponses())
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Tasks.Provide(ctx, principalOf(ctx), in.GetId(), responses)
+	if err != nil {
+		return nil, err
+	}
+	return &toolwayv1.ProvideTaskInputResponse{Task: shownTask(ctx, t)}, nil
+}
+
 // WatchTask sends a task's events.
 func (s *tasks) WatchTask(in *toolwayv1.WatchTaskRequest, stream grpc.ServerStreamingServer[toolwayv1.WatchTaskResponse]) error {
 	var after uint64
@@ -251,8 +265,11 @@ func shownTask(ctx context.Context, t *task.Task) *toolwayv1.Task {
 	if t.Err != nil {
 		out.Error = t.Err.Proto()
 		for _, d := range t.Err.Details() {
-			if info, ok := d.(*errdetails.ErrorInfo); ok {
-				out.ErrorReason = info.GetReason()
+			switch d := d.(type) {
+			case *errdetails.ErrorInfo:
+				out.ErrorReason = d.GetReason()
+			case *toolwayv1.InputRequired:
+				out.InputRequired = d
 			}
 		}
 		if c := call.FromContext(ctx); c == nil || c.Door != call.GRPC {
@@ -288,6 +305,11 @@ func (noTasks) ListTasks(context.Context, *toolwayv1.ListTasksRequest) (*toolway
 
 // CancelTask refuses.
 func (noTasks) CancelTask(context.Context, *toolwayv1.CancelTaskRequest) (*toolwayv1.CancelTaskResponse, error) {
+	return nil, errNoTasks()
+}
+
+// ProvideTaskInput refuses.
+func (noTasks) ProvideTaskInput(context.Context, *toolwayv1.ProvideTaskInputRequest) (*toolwayv1.ProvideTaskInputResponse, error) {
 	return nil, errNoTasks()
 }
 

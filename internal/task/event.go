@@ -22,6 +22,7 @@ const (
 	completed = "tool_completed"
 	succeeded = "task_completed"
 	failed    = "task_failed"
+	asked     = "task_input_required"
 )
 
 // Event is something that happened to a task.
@@ -29,7 +30,8 @@ type Event struct {
 	// Sequence orders the events of all tasks.
 	Sequence uint64
 	TaskID   string
-	// Type is task_created, tool_started, tool_progress, tool_completed, task_completed or task_failed. The last two end the task.
+	// Type is task_created, tool_started, tool_progress, tool_completed, task_input_required, task_completed or task_failed. The last two end
+	// the task.
 	Type string
 	Time time.Time
 	// Payload is a JSON object, or empty.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
@@ -79,6 +80,16 @@ func (s *server) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*test
 	case "stubborn": // does not heed that it is cancelled
 		s.begun <- text
 		<-s.release
+	case "ask":
+		given := strings.Join(md[call.InputResponsesKey], "")
+		if given == "" {
+			st, err := status.New(codes.FailedPrecondition, "which colour?").WithDetails(&toolwayv1.InputRequired{})
+			if err != nil {
+				return nil, err
+			}
+			return nil, st.Err()
+		}
+		return &testpb.SimpleResponse{Username: given}, nil
 	case "fail":
 		return nil, status.Error(codes.FailedPrecondition, "as you like")
 	}
@@ -170,7 +181,7 @@ func (f *fixture) serve(register func(grpc.ServiceRegistrar), options ...grpc.Se
 
 func (f *fixture) open() {
 	var err error
-	if f.store, err = store.Open(f.t.Context(), store.Config{Dir: f.t.TempDir(), Logger: f.log}); err != nil {
+	if f.store, err = store.Open(f.t.Context(), store.Config{Dir: f.t.TempDir(), Timeout: 30 * time.Second, Logger: f.log}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(f.store.Close)

@@ -119,12 +119,12 @@ func (r *run) await(ctx context.Context, a *answer, name string) (call.Outcome, 
 				return call.Unknown, status.FromContextError(r.ctx.Err()).Err()
 			}
 			asked = true
-			_, _ = r.ask(waiting, cancelOperation, name) // a backend without it goes on, and so do we
+			_, _ = r.operate(waiting, cancelOperation, name) // a backend without it goes on, and so do we
 			wait = firstPoll
 		case <-r.pool.base.Done():
 			return call.Unknown, status.FromContextError(context.Canceled).Err()
 		}
-		wire, err := r.ask(waiting, getOperation, name)
+		wire, err := r.operate(waiting, getOperation, name)
 		switch code := status.Code(err); {
 		case err == nil:
 			if o, ok := parseOperation(wire); ok && o.done {
@@ -143,8 +143,8 @@ func (r *run) await(ctx context.Context, a *answer, name string) (call.Outcome, 
 	}
 }
 
-// ask calls a method of google.longrunning.Operations at the task's backend, which takes the operation's name.
-func (r *run) ask(ctx context.Context, method, name string) ([]byte, error) {
+// operate calls a method of google.longrunning.Operations at the task's backend, which takes the operation's name.
+func (r *run) operate(ctx context.Context, method, name string) ([]byte, error) {
 	m := r.tasks.conf.Catalog.Snapshot().Method(method)
 	if m == nil {
 		return nil, status.Error(codes.Unimplemented, "the backend has no "+method[1:])

@@ -139,6 +139,7 @@ func newOperations(t *testing.T, o *operations) *fixture {
 const build = "/build.v1.Builds/Build"
 
 func TestOperationIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	o := &operations{doneAfter: 3}
 	f := newOperations(t, o)
 	tasks := f.tasks(task.Config{})
@@ -158,6 +159,7 @@ func TestOperationIsWaitedFor(t *testing.T) {
 }
 
 func TestOperationFails(t *testing.T) {
+	t.Parallel()
 	f := newOperations(t, &operations{doneAfter: 1, fails: true})
 	tasks := f.tasks(task.Config{})
 	f.start(tasks)
@@ -171,6 +173,7 @@ func TestOperationFails(t *testing.T) {
 }
 
 func TestOperationIsCancelled(t *testing.T) {
+	t.Parallel()
 	o := &operations{asked: make(chan string, 1)}
 	f := newOperations(t, o)
 	tasks := f.tasks(task.Config{})
@@ -193,6 +196,7 @@ func TestOperationIsCancelled(t *testing.T) {
 
 // A worker that is lost while an operation is under way leaves it to another, which asks for it, and does not make the call again.
 func TestOperationOutlivesItsWorker(t *testing.T) {
+	t.Parallel()
 	o := &operations{asked: make(chan string, 1)}
 	f := newOperations(t, o)
 	tasks := f.tasks(task.Config{Lease: 2 * time.Second})

@@ -47,9 +47,11 @@ type record struct {
 	// Operation is the name of the google.longrunning.Operation that the backend has answered with, while it is under way.
 	Operation string `json:",omitempty"`
 	Status    []byte `json:",omitempty"`
-	Size      int64  `json:",omitempty"`
-	Cut       bool   `json:",omitempty"`
-	URI       string `json:",omitempty"`
+	// Inputs is what the caller has provided after the backend has asked for it: a toolway.v1.InputResponses.
+	Inputs []byte `json:",omitempty"`
+	Size   int64  `json:",omitempty"`
+	Cut    bool   `json:",omitempty"`
+	URI    string `json:",omitempty"`
 	// First is the sequence of the task's first event.
 	First uint64
 

@@ -262,6 +262,9 @@ func (r *run) make(ctx context.Context, a *answer) (call.Outcome, error) {
 	if c.Forward[call.KeyHeader] = []string{s.Key}; s.Key == "" {
 		c.Forward[call.KeyHeader] = []string{r.record.ID}
 	}
+	if r.record.Inputs != nil {
+		c.Forward[call.InputResponsesKey] = []string{string(r.record.Inputs)}
+	}
 	callCtx, cancel := context.WithDeadline(r.ctx, r.record.Deadline)
 	defer cancel()
 	streams := r.method.Kind().Server
@@ -311,6 +314,10 @@ func (r *run) finish(ctx context.Context, a *answer, outcome call.Outcome, err e
 		return
 	case errors.Is(cause, errDrained), again && !errors.Is(cause, errCancel):
 		r.pool.giveBack(r.held(), backoff(r.held().Delivery))
+		return
+	}
+	if st := status.Convert(err); asksForInput(st) {
+		r.ask(ctx, st)
 		return
 	}
 	r.tellEvent(ctx, completed, completedPayload{Code: status.Code(err).String(), Messages: a.messages, Bytes: a.bytes})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/store"
 )
 
@@ -46,7 +47,7 @@ func (t *Tasks) Submit(ctx context.Context, c *call.Call, request []byte) (strin
 		case err != nil, found != nil && (found.State.Final() || found.Dispatched):
 			return id, err
 		case found != nil: // it waits, unless whoever made it stopped before it was queued
-			return id, t.enqueue(ctx, found, c)
+			return id, t.enqueue(ctx, found, c.Principal, found.ID)
 		}
 		r.ID = id
 	}
@@ -126,13 +127,14 @@ func (t *Tasks) create(ctx context.Context, r *record, c *call.Call, idempotency
 	if _, err := t.kv.Create(ctx, key("t", r.owner, r.ID), encode(r), ttl); err != nil && !errors.Is(err, store.ErrConflict) {
 		return t.unkept("keep a task", err)
 	}
-	return t.enqueue(ctx, r, c)
+	return t.enqueue(ctx, r, c.Principal, r.ID)
 }
 
-func (t *Tasks) enqueue(ctx context.Context, r *record, c *call.Call) error {
-	tenant, _ := who(c.Principal)
+// enqueue adds a job. A second one with the same id within two minutes is none.
+func (t *Tasks) enqueue(ctx context.Context, r *record, p *identity.Principal, id string) error {
+	tenant, _ := who(p)
 	j := job{Owner: r.owner, ID: r.ID, Nonce: newID(), Method: r.Method, Tenant: tenant}
-	if err := t.queue.Put(ctx, r.ID, encode(j)); err != nil {
+	if err := t.queue.Put(ctx, id, encode(j)); err != nil {
 		return t.unkept("queue a task", err)
 	}
 	return nil

@@ -15,8 +15,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
@@ -24,6 +27,7 @@ import (
 )
 
 func TestLifeOfATask(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	f.start(tasks)
@@ -62,6 +66,7 @@ func TestLifeOfATask(t *testing.T) {
 }
 
 func TestFailureIsKept(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	f.start(tasks)
@@ -91,6 +96,7 @@ func TestPanicEndsTheRun(t *testing.T) {
 }
 
 func TestTasksBelongToTheirCaller(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	id := f.must(tasks, alice, unary, "echo", "")
@@ -113,6 +119,7 @@ func TestTasksBelongToTheirCaller(t *testing.T) {
 }
 
 func TestListIsPaged(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	var want []string
@@ -144,6 +151,7 @@ func TestListIsPaged(t *testing.T) {
 }
 
 func TestSameKeyIsTheSameTask(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	id := f.must(tasks, alice, unary, "echo", "k1")
@@ -166,6 +174,7 @@ func TestSameKeyIsTheSameTask(t *testing.T) {
 }
 
 func TestCancelBeforeItBegins(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	id := f.must(tasks, alice, unary, "echo", "")
@@ -181,6 +190,7 @@ func TestCancelBeforeItBegins(t *testing.T) {
 }
 
 func TestCancelReachesTheBackendFromAnotherInstance(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks, elsewhere := f.tasks(task.Config{Lease: time.Minute}), f.tasks(task.Config{Lease: time.Minute})
 	f.start(tasks)
@@ -200,6 +210,7 @@ func TestCancelReachesTheBackendFromAnotherInstance(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{MaxEvents: 3, MaxResultBytes: 1000})
 	f.start(tasks)
@@ -235,6 +246,7 @@ func TestStream(t *testing.T) {
 }
 
 func TestLargeRequestAndAnswer(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{MaxRequestBytes: 3 << 20})
 	f.start(tasks)
@@ -250,12 +262,11 @@ func TestLargeRequestAndAnswer(t *testing.T) {
 }
 
 func TestDeadlineEndsATask(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{Timeout: 3 * time.Second})
 	f.start(tasks)
-	id := f.must(tasks, alice, again, "wait", "")
-	f.begun()
-	got, _ := f.ended(tasks, alice, id)
+	got, _ := f.ended(tasks, alice, f.must(tasks, alice, again, "wait", ""))
 	if got.State != task.Failed || got.Err.Code() != codes.DeadlineExceeded {
 		t.Errorf("task %+v: want it failed by its deadline", got)
 	}
@@ -263,6 +274,7 @@ func TestDeadlineEndsATask(t *testing.T) {
 
 // A worker is lost while its call runs.
 func TestLostWorker(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		method string
 		want   task.State
@@ -272,6 +284,7 @@ func TestLostWorker(t *testing.T) {
 		{unary, task.OutcomeUnknown, 1},
 	} {
 		t.Run(c.method[strings.LastIndexByte(c.method, '/')+1:], func(t *testing.T) {
+			t.Parallel()
 			f := newFixture(t)
 			tasks := f.tasks(task.Config{Lease: 2 * time.Second})
 			lost := tasks.Start(f.runs(tasks))
@@ -289,6 +302,7 @@ func TestLostWorker(t *testing.T) {
 }
 
 func TestDrainLeavesTasksToOthers(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{Lease: time.Minute})
 	first := tasks.Start(f.runs(tasks))
@@ -305,6 +319,7 @@ func TestDrainLeavesTasksToOthers(t *testing.T) {
 }
 
 func TestTwoPoolsShareWorkAndOneIsLost(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	first, second := f.tasks(task.Config{Workers: 8, Lease: 2 * time.Second}), f.tasks(task.Config{Workers: 8, Lease: 2 * time.Second})
 	lost := first.Start(f.runs(first))
@@ -327,6 +342,7 @@ func TestTwoPoolsShareWorkAndOneIsLost(t *testing.T) {
 }
 
 func TestManyTasksAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{Workers: 16, PerTenant: 8})
 	f.start(tasks)
@@ -359,6 +375,7 @@ func TestManyTasksAtOnce(t *testing.T) {
 
 // Watchers that break off at random and go on from their cursor see every event once, in order.
 func TestWatchersResume(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	f.start(tasks)
@@ -419,6 +436,7 @@ func TestWatchersResume(t *testing.T) {
 
 // What has changed since the submission counts: a run passes the policies again.
 func TestRunsPassThePoliciesAgain(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	id := f.must(tasks, alice, unary, "echo", "")
@@ -437,6 +455,7 @@ func TestRunsPassThePoliciesAgain(t *testing.T) {
 
 // A backend that is down is waited for.
 func TestBackendThatIsAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	var tries atomic.Int32
@@ -455,6 +474,7 @@ func TestBackendThatIsAwayIsWaitedFor(t *testing.T) {
 
 // A backend that does not heed that its call is cancelled has executed it: what is known of it counts.
 func TestCancelledCallThatTheBackendGoesOnWith(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	tasks := f.tasks(task.Config{})
 	f.start(tasks)
@@ -468,4 +488,45 @@ func TestCancelledCallThatTheBackendGoesOnWith(t *testing.T) {
 	if got.State != task.Cancelled || !strings.Contains(got.Err.Message(), "stays done") {
 		t.Errorf("task %+v: want it cancelled, and that it may have done something", got)
 	}
+}
+
+// A backend that asks for more before it goes on gets it from a second run.
+func TestTaskAsksForInput(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	id := f.must(tasks, alice, unary, "ask", "")
+	_, err := tasks.Provide(t.Context(), bob, id, []byte("blue"))
+	wantCode(t, err, codes.NotFound)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	asked := false
+	if err := tasks.Watch(ctx, alice, id, 0, func(e task.Event) error {
+		if e.Type != "task_input_required" {
+			return nil
+		}
+		asked = true
+		got, err := tasks.Get(ctx, alice, id)
+		if err != nil || got.State != task.InputRequired || !asksForInput(got.Err) {
+			t.Errorf("task %+v, %v: want it to ask, and what for", got, err)
+		}
+		if got, err = tasks.Provide(ctx, alice, id, []byte("blue")); err != nil || got.State != task.Working || got.Err != nil {
+			t.Errorf("provided: %+v, %v", got, err)
+		}
+		return nil
+	}); err != nil || !asked {
+		t.Fatalf("watch: %v, asked %v", err, asked)
+	}
+	got, _ := f.ended(tasks, alice, id)
+	replies, err := tasks.Result(ctx, alice, id)
+	if err != nil || got.State != task.Completed || len(replies) != 1 || !strings.Contains(string(replies[0]), "blue") {
+		t.Errorf("task %+v with %q, %v: want the answer made of what was provided", got, replies, err)
+	}
+	_, err = tasks.Provide(ctx, alice, id, nil)
+	wantCode(t, err, codes.FailedPrecondition)
+}
+
+func asksForInput(st *status.Status) bool {
+	return st != nil && slices.ContainsFunc(st.Proto().GetDetails(), func(d *anypb.Any) bool { return d.MessageIs((*toolwayv1.InputRequired)(nil)) })
 }

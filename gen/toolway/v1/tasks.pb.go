@@ -35,7 +35,7 @@ const (
 	Task_STATE_UNSPECIFIED Task_State = 0
 	// It waits for a worker, or runs.
 	Task_STATE_WORKING Task_State = 1
-	// The backend asks for more before it goes on.
+	// The backend asks for more before it goes on: error has a toolway.v1.InputRequired.
 	Task_STATE_INPUT_REQUIRED Task_State = 2
 	// The call was answered: result has the answer.
 	Task_STATE_COMPLETED Task_State = 3
@@ -127,6 +127,8 @@ type Task struct {
 	Progress *TaskProgress `protobuf:"bytes,13,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why it has not completed. Its details are there for gRPC callers only: their types may be known to nobody else.
 	Error *status.Status `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`
+	// What the backend asks for, of a task that waits for input.
+	InputRequired *InputRequired `protobuf:"bytes,17,opt,name=input_required,json=inputRequired,proto3" json:"input_required,omitempty"`
 	// The answer of a task that has completed. Lists leave it out.
 	Result *TaskResult `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`
 	// The reason of the error's google.rpc.ErrorInfo, such as OUTCOME_UNKNOWN; empty if it has none.
@@ -259,6 +261,13 @@ func (x *Task) GetProgress() *TaskProgress {
 func (x *Task) GetError() *status.Status {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *Task) GetInputRequired() *InputRequired {
+	if x != nil {
+		return x.InputRequired
 	}
 	return nil
 }
@@ -421,7 +430,8 @@ type TaskEvent struct {
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// The task.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// What happened: task_created, tool_started, tool_progress, tool_completed, task_completed or task_failed. The last two end the task.
+	// What happened: task_created, tool_started, tool_progress, tool_completed, task_input_required, task_completed or task_failed. The last two
+	// end the task.
 	EventType string `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	// When.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
@@ -945,6 +955,107 @@ func (x *CancelTaskResponse) GetTask() *Task {
 	return nil
 }
 
+// ProvideTaskInputRequest is what a task has asked for.
+type ProvideTaskInputRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task's id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What the backend has asked for.
+	Responses     *InputResponses `protobuf:"bytes,2,opt,name=responses,proto3" json:"responses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProvideTaskInputRequest) Reset() {
+	*x = ProvideTaskInputRequest{}
+	mi := &file_toolway_v1_tasks_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProvideTaskInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProvideTaskInputRequest) ProtoMessage() {}
+
+func (x *ProvideTaskInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_tasks_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProvideTaskInputRequest.ProtoReflect.Descriptor instead.
+func (*ProvideTaskInputRequest) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_tasks_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ProvideTaskInputRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ProvideTaskInputRequest) GetResponses() *InputResponses {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
+
+// ProvideTaskInputResponse is the task as it is now: at work again.
+type ProvideTaskInputResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProvideTaskInputResponse) Reset() {
+	*x = ProvideTaskInputResponse{}
+	mi := &file_toolway_v1_tasks_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProvideTaskInputResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProvideTaskInputResponse) ProtoMessage() {}
+
+func (x *ProvideTaskInputResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_toolway_v1_tasks_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProvideTaskInputResponse.ProtoReflect.Descriptor instead.
+func (*ProvideTaskInputResponse) Descriptor() ([]byte, []int) {
+	return file_toolway_v1_tasks_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ProvideTaskInputResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
 // WatchTaskRequest names the task whose events are wanted.
 type WatchTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -958,7 +1069,7 @@ type WatchTaskRequest struct {
 
 func (x *WatchTaskRequest) Reset() {
 	*x = WatchTaskRequest{}
-	mi := &file_toolway_v1_tasks_proto_msgTypes[12]
+	mi := &file_toolway_v1_tasks_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1081,7 @@ func (x *WatchTaskRequest) String() string {
 func (*WatchTaskRequest) ProtoMessage() {}
 
 func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_tasks_proto_msgTypes[12]
+	mi := &file_toolway_v1_tasks_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1094,7 @@ func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTaskRequest.ProtoReflect.Descriptor instead.
 func (*WatchTaskRequest) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_tasks_proto_rawDescGZIP(), []int{12}
+	return file_toolway_v1_tasks_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchTaskRequest) GetId() string {
@@ -1011,7 +1122,7 @@ type WatchTaskResponse struct {
 
 func (x *WatchTaskResponse) Reset() {
 	*x = WatchTaskResponse{}
-	mi := &file_toolway_v1_tasks_proto_msgTypes[13]
+	mi := &file_toolway_v1_tasks_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1134,7 @@ func (x *WatchTaskResponse) String() string {
 func (*WatchTaskResponse) ProtoMessage() {}
 
 func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_toolway_v1_tasks_proto_msgTypes[13]
+	mi := &file_toolway_v1_tasks_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1147,7 @@ func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTaskResponse.ProtoReflect.Descriptor instead.
 func (*WatchTaskResponse) Descriptor() ([]byte, []int) {
-	return file_toolway_v1_tasks_proto_rawDescGZIP(), []int{13}
+	return file_toolway_v1_tasks_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchTaskResponse) GetEvent() *TaskEvent {
@@ -1051,7 +1162,7 @@ var File_toolway_v1_tasks_proto protoreflect.FileDescriptor
 const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16toolway/v1/tasks.proto\x12\n" +
-	"toolway.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18toolway/v1/options.proto\"\xea\x06\n" +
+	"toolway.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16toolway/v1/input.proto\x1a\x18toolway/v1/options.proto\"\xac\a\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x12\n" +
@@ -1071,7 +1182,8 @@ const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\battempts\x18\v \x01(\rR\battempts\x12)\n" +
 	"\x10cancel_requested\x18\f \x01(\bR\x0fcancelRequested\x124\n" +
 	"\bprogress\x18\r \x01(\v2\x18.toolway.v1.TaskProgressR\bprogress\x12(\n" +
-	"\x05error\x18\x0e \x01(\v2\x12.google.rpc.StatusR\x05error\x12.\n" +
+	"\x05error\x18\x0e \x01(\v2\x12.google.rpc.StatusR\x05error\x12@\n" +
+	"\x0einput_required\x18\x11 \x01(\v2\x19.toolway.v1.InputRequiredR\rinputRequired\x12.\n" +
 	"\x06result\x18\x0f \x01(\v2\x16.toolway.v1.TaskResultR\x06result\x12!\n" +
 	"\ferror_reason\x18\x10 \x01(\tR\verrorReason\"\xa2\x01\n" +
 	"\x05State\x12\x15\n" +
@@ -1127,19 +1239,25 @@ const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\x11CancelTaskRequest\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tB\x03\xe0A\x02R\x02id\":\n" +
 	"\x12CancelTaskResponse\x12$\n" +
+	"\x04task\x18\x01 \x01(\v2\x10.toolway.v1.TaskR\x04task\"h\n" +
+	"\x17ProvideTaskInputRequest\x12\x13\n" +
+	"\x02id\x18\x01 \x01(\tB\x03\xe0A\x02R\x02id\x128\n" +
+	"\tresponses\x18\x02 \x01(\v2\x1a.toolway.v1.InputResponsesR\tresponses\"@\n" +
+	"\x18ProvideTaskInputResponse\x12$\n" +
 	"\x04task\x18\x01 \x01(\v2\x10.toolway.v1.TaskR\x04task\"K\n" +
 	"\x10WatchTaskRequest\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tB\x03\xe0A\x02R\x02id\x12\"\n" +
 	"\rlast_event_id\x18\x02 \x01(\tR\vlastEventId\"@\n" +
 	"\x11WatchTaskResponse\x12+\n" +
-	"\x05event\x18\x01 \x01(\v2\x15.toolway.v1.TaskEventR\x05event2\xe8\x04\n" +
+	"\x05event\x18\x01 \x01(\v2\x15.toolway.v1.TaskEventR\x05event2\xef\x05\n" +
 	"\vTaskService\x12n\n" +
 	"\n" +
 	"CreateTask\x12\x1d.toolway.v1.CreateTaskRequest\x1a\x1e.toolway.v1.CreateTaskResponse\"!҅\x19\x03\xa8\x01\x02\x82\xd3\xe4\x93\x02\x14:\x01*b\x04task\"\t/v1/tasks\x12c\n" +
 	"\aGetTask\x12\x1a.toolway.v1.GetTaskRequest\x1a\x1b.toolway.v1.GetTaskResponse\"\x1f\x82\xd3\xe4\x93\x02\x16b\x04task\x12\x0e/v1/tasks/{id}\x90\x02\x01\x12^\n" +
 	"\tListTasks\x12\x1c.toolway.v1.ListTasksRequest\x1a\x1d.toolway.v1.ListTasksResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/tasks\x90\x02\x01\x12v\n" +
 	"\n" +
-	"CancelTask\x12\x1d.toolway.v1.CancelTaskRequest\x1a\x1e.toolway.v1.CancelTaskResponse\")\x82\xd3\xe4\x93\x02 :\x01*b\x04task\"\x15/v1/tasks/{id}:cancel\x90\x02\x02\x12\xab\x01\n" +
+	"CancelTask\x12\x1d.toolway.v1.CancelTaskRequest\x1a\x1e.toolway.v1.CancelTaskResponse\")\x82\xd3\xe4\x93\x02 :\x01*b\x04task\"\x15/v1/tasks/{id}:cancel\x90\x02\x02\x12\x84\x01\n" +
+	"\x10ProvideTaskInput\x12#.toolway.v1.ProvideTaskInputRequest\x1a$.toolway.v1.ProvideTaskInputResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*b\x04task\"\x14/v1/tasks/{id}:input\x12\xab\x01\n" +
 	"\tWatchTask\x12\x1c.toolway.v1.WatchTaskRequest\x1a\x1d.toolway.v1.WatchTaskResponse\"_҅\x194\x92\x011\n" +
 	"\rlast_event_id\x12\x0eevent.event_id\x1a\x10event.event_type\x82\xd3\xe4\x93\x02\x1eb\x05event\x12\x15/v1/tasks/{id}/events\x90\x02\x010\x01B\x9a\x01\n" +
 	"\x0ecom.toolway.v1B\n" +
@@ -1160,69 +1278,78 @@ func file_toolway_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_toolway_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_toolway_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_toolway_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_toolway_v1_tasks_proto_goTypes = []any{
-	(Task_State)(0),               // 0: toolway.v1.Task.State
-	(*Task)(nil),                  // 1: toolway.v1.Task
-	(*TaskProgress)(nil),          // 2: toolway.v1.TaskProgress
-	(*TaskResult)(nil),            // 3: toolway.v1.TaskResult
-	(*TaskEvent)(nil),             // 4: toolway.v1.TaskEvent
-	(*CreateTaskRequest)(nil),     // 5: toolway.v1.CreateTaskRequest
-	(*CreateTaskResponse)(nil),    // 6: toolway.v1.CreateTaskResponse
-	(*GetTaskRequest)(nil),        // 7: toolway.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),       // 8: toolway.v1.GetTaskResponse
-	(*ListTasksRequest)(nil),      // 9: toolway.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),     // 10: toolway.v1.ListTasksResponse
-	(*CancelTaskRequest)(nil),     // 11: toolway.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),    // 12: toolway.v1.CancelTaskResponse
-	(*WatchTaskRequest)(nil),      // 13: toolway.v1.WatchTaskRequest
-	(*WatchTaskResponse)(nil),     // 14: toolway.v1.WatchTaskResponse
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*status.Status)(nil),         // 16: google.rpc.Status
-	(*structpb.Value)(nil),        // 17: google.protobuf.Value
-	(*anypb.Any)(nil),             // 18: google.protobuf.Any
-	(*structpb.Struct)(nil),       // 19: google.protobuf.Struct
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(Task_State)(0),                  // 0: toolway.v1.Task.State
+	(*Task)(nil),                     // 1: toolway.v1.Task
+	(*TaskProgress)(nil),             // 2: toolway.v1.TaskProgress
+	(*TaskResult)(nil),               // 3: toolway.v1.TaskResult
+	(*TaskEvent)(nil),                // 4: toolway.v1.TaskEvent
+	(*CreateTaskRequest)(nil),        // 5: toolway.v1.CreateTaskRequest
+	(*CreateTaskResponse)(nil),       // 6: toolway.v1.CreateTaskResponse
+	(*GetTaskRequest)(nil),           // 7: toolway.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),          // 8: toolway.v1.GetTaskResponse
+	(*ListTasksRequest)(nil),         // 9: toolway.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 10: toolway.v1.ListTasksResponse
+	(*CancelTaskRequest)(nil),        // 11: toolway.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),       // 12: toolway.v1.CancelTaskResponse
+	(*ProvideTaskInputRequest)(nil),  // 13: toolway.v1.ProvideTaskInputRequest
+	(*ProvideTaskInputResponse)(nil), // 14: toolway.v1.ProvideTaskInputResponse
+	(*WatchTaskRequest)(nil),         // 15: toolway.v1.WatchTaskRequest
+	(*WatchTaskResponse)(nil),        // 16: toolway.v1.WatchTaskResponse
+	(*timestamppb.Timestamp)(nil),    // 17: google.protobuf.Timestamp
+	(*status.Status)(nil),            // 18: google.rpc.Status
+	(*InputRequired)(nil),            // 19: toolway.v1.InputRequired
+	(*structpb.Value)(nil),           // 20: google.protobuf.Value
+	(*anypb.Any)(nil),                // 21: google.protobuf.Any
+	(*structpb.Struct)(nil),          // 22: google.protobuf.Struct
+	(*durationpb.Duration)(nil),      // 23: google.protobuf.Duration
+	(*InputResponses)(nil),           // 24: toolway.v1.InputResponses
 }
 var file_toolway_v1_tasks_proto_depIdxs = []int32{
 	0,  // 0: toolway.v1.Task.state:type_name -> toolway.v1.Task.State
-	15, // 1: toolway.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	15, // 2: toolway.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
-	15, // 3: toolway.v1.Task.started_at:type_name -> google.protobuf.Timestamp
-	15, // 4: toolway.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	15, // 5: toolway.v1.Task.deadline:type_name -> google.protobuf.Timestamp
-	15, // 6: toolway.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
+	17, // 1: toolway.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	17, // 2: toolway.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
+	17, // 3: toolway.v1.Task.started_at:type_name -> google.protobuf.Timestamp
+	17, // 4: toolway.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	17, // 5: toolway.v1.Task.deadline:type_name -> google.protobuf.Timestamp
+	17, // 6: toolway.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 7: toolway.v1.Task.progress:type_name -> toolway.v1.TaskProgress
-	16, // 8: toolway.v1.Task.error:type_name -> google.rpc.Status
-	3,  // 9: toolway.v1.Task.result:type_name -> toolway.v1.TaskResult
-	17, // 10: toolway.v1.TaskResult.value:type_name -> google.protobuf.Value
-	18, // 11: toolway.v1.TaskResult.replies:type_name -> google.protobuf.Any
-	15, // 12: toolway.v1.TaskEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	19, // 13: toolway.v1.TaskEvent.payload:type_name -> google.protobuf.Struct
-	19, // 14: toolway.v1.CreateTaskRequest.arguments:type_name -> google.protobuf.Struct
-	20, // 15: toolway.v1.CreateTaskRequest.timeout:type_name -> google.protobuf.Duration
-	20, // 16: toolway.v1.CreateTaskRequest.ttl:type_name -> google.protobuf.Duration
-	1,  // 17: toolway.v1.CreateTaskResponse.task:type_name -> toolway.v1.Task
-	1,  // 18: toolway.v1.GetTaskResponse.task:type_name -> toolway.v1.Task
-	0,  // 19: toolway.v1.ListTasksRequest.state:type_name -> toolway.v1.Task.State
-	1,  // 20: toolway.v1.ListTasksResponse.tasks:type_name -> toolway.v1.Task
-	1,  // 21: toolway.v1.CancelTaskResponse.task:type_name -> toolway.v1.Task
-	4,  // 22: toolway.v1.WatchTaskResponse.event:type_name -> toolway.v1.TaskEvent
-	5,  // 23: toolway.v1.TaskService.CreateTask:input_type -> toolway.v1.CreateTaskRequest
-	7,  // 24: toolway.v1.TaskService.GetTask:input_type -> toolway.v1.GetTaskRequest
-	9,  // 25: toolway.v1.TaskService.ListTasks:input_type -> toolway.v1.ListTasksRequest
-	11, // 26: toolway.v1.TaskService.CancelTask:input_type -> toolway.v1.CancelTaskRequest
-	13, // 27: toolway.v1.TaskService.WatchTask:input_type -> toolway.v1.WatchTaskRequest
-	6,  // 28: toolway.v1.TaskService.CreateTask:output_type -> toolway.v1.CreateTaskResponse
-	8,  // 29: toolway.v1.TaskService.GetTask:output_type -> toolway.v1.GetTaskResponse
-	10, // 30: toolway.v1.TaskService.ListTasks:output_type -> toolway.v1.ListTasksResponse
-	12, // 31: toolway.v1.TaskService.CancelTask:output_type -> toolway.v1.CancelTaskResponse
-	14, // 32: toolway.v1.TaskService.WatchTask:output_type -> toolway.v1.WatchTaskResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	18, // 8: toolway.v1.Task.error:type_name -> google.rpc.Status
+	19, // 9: toolway.v1.Task.input_required:type_name -> toolway.v1.InputRequired
+	3,  // 10: toolway.v1.Task.result:type_name -> toolway.v1.TaskResult
+	20, // 11: toolway.v1.TaskResult.value:type_name -> google.protobuf.Value
+	21, // 12: toolway.v1.TaskResult.replies:type_name -> google.protobuf.Any
+	17, // 13: toolway.v1.TaskEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	22, // 14: toolway.v1.TaskEvent.payload:type_name -> google.protobuf.Struct
+	22, // 15: toolway.v1.CreateTaskRequest.arguments:type_name -> google.protobuf.Struct
+	23, // 16: toolway.v1.CreateTaskRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 17: toolway.v1.CreateTaskRequest.ttl:type_name -> google.protobuf.Duration
+	1,  // 18: toolway.v1.CreateTaskResponse.task:type_name -> toolway.v1.Task
+	1,  // 19: toolway.v1.GetTaskResponse.task:type_name -> toolway.v1.Task
+	0,  // 20: toolway.v1.ListTasksRequest.state:type_name -> toolway.v1.Task.State
+	1,  // 21: toolway.v1.ListTasksResponse.tasks:type_name -> toolway.v1.Task
+	1,  // 22: toolway.v1.CancelTaskResponse.task:type_name -> toolway.v1.Task
+	24, // 23: toolway.v1.ProvideTaskInputRequest.responses:type_name -> toolway.v1.InputResponses
+	1,  // 24: toolway.v1.ProvideTaskInputResponse.task:type_name -> toolway.v1.Task
+	4,  // 25: toolway.v1.WatchTaskResponse.event:type_name -> toolway.v1.TaskEvent
+	5,  // 26: toolway.v1.TaskService.CreateTask:input_type -> toolway.v1.CreateTaskRequest
+	7,  // 27: toolway.v1.TaskService.GetTask:input_type -> toolway.v1.GetTaskRequest
+	9,  // 28: toolway.v1.TaskService.ListTasks:input_type -> toolway.v1.ListTasksRequest
+	11, // 29: toolway.v1.TaskService.CancelTask:input_type -> toolway.v1.CancelTaskRequest
+	13, // 30: toolway.v1.TaskService.ProvideTaskInput:input_type -> toolway.v1.ProvideTaskInputRequest
+	15, // 31: toolway.v1.TaskService.WatchTask:input_type -> toolway.v1.WatchTaskRequest
+	6,  // 32: toolway.v1.TaskService.CreateTask:output_type -> toolway.v1.CreateTaskResponse
+	8,  // 33: toolway.v1.TaskService.GetTask:output_type -> toolway.v1.GetTaskResponse
+	10, // 34: toolway.v1.TaskService.ListTasks:output_type -> toolway.v1.ListTasksResponse
+	12, // 35: toolway.v1.TaskService.CancelTask:output_type -> toolway.v1.CancelTaskResponse
+	14, // 36: toolway.v1.TaskService.ProvideTaskInput:output_type -> toolway.v1.ProvideTaskInputResponse
+	16, // 37: toolway.v1.TaskService.WatchTask:output_type -> toolway.v1.WatchTaskResponse
+	32, // [32:38] is the sub-list for method output_type
+	26, // [26:32] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_toolway_v1_tasks_proto_init() }
@@ -1230,6 +1357,7 @@ func file_toolway_v1_tasks_proto_init() {
 	if File_toolway_v1_tasks_proto != nil {
 		return
 	}
+	file_toolway_v1_input_proto_init()
 	file_toolway_v1_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1237,7 +1365,7 @@ func file_toolway_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_toolway_v1_tasks_proto_rawDesc), len(file_toolway_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,11 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	TaskService_CreateTask_FullMethodName = "/toolway.v1.TaskService/CreateTask"
-	TaskService_GetTask_FullMethodName    = "/toolway.v1.TaskService/GetTask"
-	TaskService_ListTasks_FullMethodName  = "/toolway.v1.TaskService/ListTasks"
-	TaskService_CancelTask_FullMethodName = "/toolway.v1.TaskService/CancelTask"
-	TaskService_WatchTask_FullMethodName  = "/toolway.v1.TaskService/WatchTask"
+	TaskService_CreateTask_FullMethodName       = "/toolway.v1.TaskService/CreateTask"
+	TaskService_GetTask_FullMethodName          = "/toolway.v1.TaskService/GetTask"
+	TaskService_ListTasks_FullMethodName        = "/toolway.v1.TaskService/ListTasks"
+	TaskService_CancelTask_FullMethodName       = "/toolway.v1.TaskService/CancelTask"
+	TaskService_ProvideTaskInput_FullMethodName = "/toolway.v1.TaskService/ProvideTaskInput"
+	TaskService_WatchTask_FullMethodName        = "/toolway.v1.TaskService/WatchTask"
 )
 
 // TaskServiceClient is the client API for TaskService service.
@@ -43,6 +44,8 @@ type TaskServiceClient interface {
 	// CancelTask asks for the end of a task. One that has not begun ends at once; a call that runs is cancelled as far as its backend heeds it, and the
 	// final state says what happened: a task that completes all the same is COMPLETED. A task that has ended stays as it is.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
+	// ProvideTaskInput gives a task what its backend has asked for, as the task's error says; it goes on then.
+	ProvideTaskInput(ctx context.Context, in *ProvideTaskInputRequest, opts ...grpc.CallOption) (*ProvideTaskInputResponse, error)
 	// WatchTask sends the events of a task from its beginning, or from a cursor on, and ends after the last one. Closing it does not touch the
 	// task.
 	WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error)
@@ -96,6 +99,16 @@ func (c *taskServiceClient) CancelTask(ctx context.Context, in *CancelTaskReques
 	return out, nil
 }
 
+func (c *taskServiceClient) ProvideTaskInput(ctx context.Context, in *ProvideTaskInputRequest, opts ...grpc.CallOption) (*ProvideTaskInputResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProvideTaskInputResponse)
+	err := c.cc.Invoke(ctx, TaskService_ProvideTaskInput_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *taskServiceClient) WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[0], TaskService_WatchTask_FullMethodName, cOpts...)
@@ -132,6 +145,8 @@ type TaskServiceServer interface {
 	// CancelTask asks for the end of a task. One that has not begun ends at once; a call that runs is cancelled as far as its backend heeds it, and the
 	// final state says what happened: a task that completes all the same is COMPLETED. A task that has ended stays as it is.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
+	// ProvideTaskInput gives a task what its backend has asked for, as the task's error says; it goes on then.
+	ProvideTaskInput(context.Context, *ProvideTaskInputRequest) (*ProvideTaskInputResponse, error)
 	// WatchTask sends the events of a task from its beginning, or from a cursor on, and ends after the last one. Closing it does not touch the
 	// task.
 	WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error
@@ -156,6 +171,9 @@ func (UnimplementedTaskServiceServer) ListTasks(context.Context, *ListTasksReque
 }
 func (UnimplementedTaskServiceServer) CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelTask not implemented")
+}
+func (UnimplementedTaskServiceServer) ProvideTaskInput(context.Context, *ProvideTaskInputRequest) (*ProvideTaskInputResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProvideTaskInput not implemented")
 }
 func (UnimplementedTaskServiceServer) WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchTask not implemented")
@@ -253,6 +271,24 @@ func _TaskService_CancelTask_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TaskService_ProvideTaskInput_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProvideTaskInputRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).ProvideTaskInput(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_ProvideTaskInput_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).ProvideTaskInput(ctx, req.(*ProvideTaskInputRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TaskService_WatchTask_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchTaskRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -286,6 +322,10 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelTask",
 			Handler:    _TaskService_CancelTask_Handler,
+		},
+		{
+			MethodName: "ProvideTaskInput",
+			Handler:    _TaskService_ProvideTaskInput_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
