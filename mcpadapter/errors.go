@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -343,7 +342,7 @@ func errorResult(m *catalog.Method, e *toolError, items []byte) *result {
 
 // badArguments describes arguments that are not the JSON form of the request message.
 func badArguments(err error) *toolError {
-	e := &toolError{Code: codeName(codes.InvalidArgument), Message: "arguments: " + err.Error(), Hint: "mend the arguments and call again; nothing was sent to the backend"}
+	e := &toolError{Code: codeName(codes.InvalidArgument), Message: "arguments: " + err.Error(), Reason: "INVALID_ARGUMENTS", Domain: call.Domain, Hint: "mend the arguments and call again; nothing was sent to the backend"}
 	var missing missingArguments
 	var t *transcode.Error
 	switch {
@@ -375,7 +374,7 @@ func withdrawn(m *catalog.Method) *toolError {
 		Message:    fmt.Sprintf("tool %q is withdrawn, since its backend %q is down", m.Tool.Name, m.Backend.Name),
 		Reason:     "TOOL_UNAVAILABLE",
 		Domain:     "toolway",
-		RetryDelay: (5 * time.Second).String(),
+		RetryDelay: call.WithdrawnRetry.String(),
 		Hint:       "nothing was done; try again later, or use another tool: this one is listed again when its backend is back",
 	}
 }

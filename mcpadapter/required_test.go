@@ -100,6 +100,9 @@ func TestRequired(t *testing.T) {
 			if reached != (c.want == "") || c.want != "" && !strings.Contains(got, `"text":"INVALID_ARGUMENT: the arguments do not fit the tool: `+c.want+`\n`) {
 				t.Errorf("%s\n= %s (reached the backend: %t), want %q", params, got, reached, c.want)
 			}
+			if c.want != "" && !strings.Contains(got, `"reason":"INVALID_ARGUMENTS"`) {
+				t.Errorf("%s\n= %s, want the reason INVALID_ARGUMENTS", params, got)
+			}
 			if want := `"field":"` + strings.ReplaceAll(strings.SplitN(c.want, ":", 2)[0], `"`, `\"`) + `"`; c.want != "" && !strings.Contains(got, want) {
 				t.Errorf("%s\n= %s, want %s", params, got, want)
 			}

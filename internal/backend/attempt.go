@@ -59,7 +59,7 @@ func (r *Router) prepare(ctx context.Context, c *call.Call) (*dial.Conn, context
 		if ctx.Err() != nil {
 			return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: status.FromContextError(ctx.Err()).Err()}
 		}
-		return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: unavailable(name, err.Error())}
+		return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: unavailable(c, name, err.Error())}
 	}
 	added, ok := metadata.FromOutgoingContext(ctx)
 	out := call.Sendable(c.Forward)
@@ -135,7 +135,7 @@ func (a *invocation) run() {
 
 func (a *invocation) failed(ctx context.Context, backend string, err error) *call.Failure {
 	if errors.Is(err, io.EOF) {
-		return unwritten(backend)
+		return unwritten(a.c, backend)
 	}
 	if a.peer.Addr == nil { // no stream was ever made
 		return notSent(ctx, a.c, backend, err)
@@ -248,7 +248,7 @@ func (s *opened) end(err error) error {
 	}
 	if errors.Is(err, io.EOF) {
 		if s.header == nil && len(s.Trailer()) == 0 && !s.ended {
-			f := unwritten(s.backend)
+			f := unwritten(s.c, s.backend)
 			s.note(codes.Unavailable, f.Outcome)
 			return f
 		}

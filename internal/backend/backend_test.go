@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -216,6 +217,34 @@ func TestNotSent(t *testing.T) {
 			if status.Code(err) != codes.Unavailable || cl.Sent || len(status.Convert(err).Details()) != 1 {
 				t.Errorf("%s, %s: %v with %v, Sent = %v, want UNAVAILABLE and not sent", name, m, err, status.Convert(err).Details(), cl.Sent)
 			}
+		}
+	}
+}
+
+// TestWithdrawn pins that a call of a tool whose backend is down gets the same reason as over MCP, and a hint when to come back.
+func TestWithdrawn(t *testing.T) {
+	conn, err := dial.Open(dial.Config{Name: "b", Targets: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	m := snapshot(t).Method("/grpc.testing.TestService/UnaryCall")
+	for state, want := range map[catalog.State]string{catalog.Up: "BACKEND_UNAVAILABLE", catalog.Down: "TOOL_UNAVAILABLE"} {
+		m.Backend.State = state
+		cl := call.New(m, call.HTTP)
+		err := backend.New(func(string) *dial.Conn { return conn }, nil, backend.Options{}).Handle(nil, call.NewStream(t.Context(), cl, call.One(call.NewFrame(nil, nil)), nil, nil))
+		var reason string
+		retry := false
+		for _, d := range status.Convert(err).Details() {
+			switch d := d.(type) {
+			case *errdetails.ErrorInfo:
+				reason = d.GetReason()
+			case *errdetails.RetryInfo:
+				retry = d.GetRetryDelay().AsDuration() == call.WithdrawnRetry
+			}
+		}
+		if reason != want || retry != (state == catalog.Down) {
+			t.Errorf("backend %v: reason %q, RetryInfo %t, want %q", state, reason, retry, want)
 		}
 	}
 }

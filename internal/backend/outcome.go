@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/dial"
 )
 
@@ -25,7 +26,7 @@ var unprocessed = [...]string{
 // taken out, is CANCELLED to grpc-go; but the caller has cancelled nothing.
 func notSent(ctx context.Context, c *call.Call, backend string, err error) *call.Failure {
 	if code := status.Code(err); ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled) {
-		err = unavailable(backend, status.Convert(err).Message())
+		err = unavailable(c, backend, status.Convert(err).Message())
 	} else if code == codes.DeadlineExceeded && ctx.Err() != nil {
 		err = call.Error(codes.DeadlineExceeded, "DEADLINE_EXCEEDED", fmt.Sprintf("backend %q could not be reached within the deadline, after %v", backend, since(c)),
 			"backend", backend, "hint", "nothing was sent to the backend; give the call more time")
@@ -35,8 +36,8 @@ func notSent(ctx context.Context, c *call.Call, backend string, err error) *call
 
 // unwritten is the failure of an attempt whose only error is io.EOF: grpc-go gives it, with no status, where the server has ended the stream
 // before the request was written, as when it refuses grpc-go's own second try at an unprocessed stream. A successful end has a header or trailer.
-func unwritten(backend string) *call.Failure {
-	return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(backend, "the stream was ended before the request was sent")}
+func unwritten(c *call.Call, backend string) *call.Failure {
+	return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(c, backend, "the stream was ended before the request was sent")}
 }
 
 // broken is the failure of an attempt that was under way. A status that the backend sent stays as it is. grpc-go gives no other sign of which it
@@ -46,7 +47,7 @@ func broken(ctx context.Context, c *call.Call, backend string, err error, header
 	silent := header == nil && len(trailer) == 0
 	switch {
 	case silent && isUnprocessed(st.Message()):
-		return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(backend, st.Message())}
+		return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(c, backend, st.Message())}
 	case st.Code() == codes.DeadlineExceeded && passed(ctx): // who has noticed first is chance
 		if len(st.Proto().GetDetails()) == 0 && local(st.Message()) {
 			err = tooLate(c, backend)
@@ -98,11 +99,15 @@ func local(text string) bool {
 
 func since(c *call.Call) time.Duration { return time.Since(c.Start).Round(time.Millisecond) }
 
-// unavailable is the status of a call that the backend has not taken.
-func unavailable(backend, why string) error {
+// unavailable is the status of a call that the backend has not taken. A backend that is down already has its tools withdrawn.
+func unavailable(c *call.Call, backend, why string) error {
 	hint := dial.Explain(why)
 	if hint == "" {
 		hint = "the backend is down or cannot be reached; nothing was done, so call again when it is back"
+	}
+	if c.Method.Backend.State == catalog.Down {
+		return call.RetryAfter(call.Error(codes.Unavailable, "TOOL_UNAVAILABLE", fmt.Sprintf("backend %q is down: %s", backend, dial.Cause(why)),
+			"backend", backend, "hint", hint), call.WithdrawnRetry)
 	}
 	return call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q is unavailable: %s", backend, dial.Cause(why)),
 		"backend", backend, "hint", hint)

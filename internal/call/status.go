@@ -1,6 +1,8 @@
 package call
 
 import (
+	"time"
+
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,6 +30,9 @@ func Error(code codes.Code, reason, message string, pairs ...string) error {
 	}
 	return st.Err()
 }
+
+// WithdrawnRetry is when a caller may try a withdrawn tool again: about as often as a backend that is down is looked at.
+const WithdrawnRetry = 5 * time.Second
 
 // ResyncRequired is the reason by which whoever keeps a stream's messages says that those after the caller's cursor are no longer kept.
 const ResyncRequired = "RESYNC_REQUIRED"
