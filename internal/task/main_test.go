@@ -123,7 +123,7 @@ func (s *server) count(text string) int {
 
 // fixture is a backend behind a connection, a store, and a catalog.
 type fixture struct {
-	t        *testing.T
+	t        testing.TB
 	server   *server
 	snapshot *catalog.Snapshot
 	router   *backend.Router
@@ -131,7 +131,7 @@ type fixture struct {
 	log      *slog.Logger
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{t: t, server: &server{calls: map[string]int{}, release: make(chan struct{}), begun: make(chan string, 1000), cancelled: make(chan string, 1000)}, log: discard}
 	f.serve(func(r grpc.ServiceRegistrar) { testpb.RegisterTestServiceServer(r, f.server) })
@@ -290,7 +290,7 @@ func (f *fixture) wait(from chan string, what string) {
 	}
 }
 
-func wantCode(t *testing.T, err error, want codes.Code) {
+func wantCode(t testing.TB, err error, want codes.Code) {
 	t.Helper()
 	if status.Code(err) != want {
 		t.Errorf("error %v, want code %v", err, want)
