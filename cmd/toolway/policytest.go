@@ -81,8 +81,12 @@ func judge(cmd *cobra.Command, m *mesh.Mesh, cases []mesh.Case) error {
 	for _, p := range problems {
 		fmt.Fprintf(os.Stderr, "toolway: %v\n", p)
 	}
+	unmatched := m.Unmatched()
+	for _, text := range unmatched {
+		fmt.Fprintf(os.Stderr, "toolway: policy-unmatched: %s\n", text)
+	}
 	fmt.Fprintf(out, "%d cases, %d failed\n", len(cases), failed)
-	if failed+len(problems) > 0 {
+	if failed+len(problems)+len(unmatched) > 0 {
 		return exitCode(1)
 	}
 	return nil

@@ -138,14 +138,24 @@ func (m *Match) matcher(where string) (func(*catalog.Method) bool, error) {
 	}, nil
 }
 
-// watchRules tells in the log which rules do not fit the methods that there are: their calls are refused.
+// watchRules tells in the log which rules do not fit the methods that there are, so that their calls are refused, and what in the configuration
+// names nothing.
 func (m *Mesh) watchRules(ctx context.Context) {
 	told := map[string]bool{}
+	if m.catalog.Ready(ctx) != nil {
+		return // ctx has ended
+	}
 	for s := range m.catalog.Watch(ctx) {
 		for _, p := range m.rules.Check(s) {
 			if text := p.Error(); !told[text] {
 				told[text] = true
 				m.log.Error("a rule does not fit", "rule", p.Rule, "method", p.Method.FullMethod, "error", p.Err)
+			}
+		}
+		for _, text := range m.Unmatched() {
+			if !told[text] {
+				told[text] = true
+				m.log.Error("the configuration names nothing", "code", "policy-unmatched", "error", text)
 			}
 		}
 	}

@@ -226,7 +226,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if c.Data != "" {
 		m.running.Go(func() { m.keepContracts(run) })
 	}
-	if m.rules != nil {
+	if m.rules != nil || len(c.selectors())+len(c.DataFlow.Rules) > 0 {
 		m.running.Go(func() { m.watchRules(run) })
 	}
 	if m.tasks != nil {
