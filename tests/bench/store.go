@@ -218,7 +218,7 @@ func (s *sqlite) replay() (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // rows.Err has what counts
 	for rows.Next() {
 		var v []byte
 		if err := rows.Scan(&v); err != nil {
@@ -245,7 +245,7 @@ func startWithStore() error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is below the temporary directory
 	for _, what := range []string{"a new store", "the same again", "and again"} {
 		begun := time.Now()
 		m, err := run.Serve("--backend", "probe="+addr, "--data", dir)

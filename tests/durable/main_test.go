@@ -448,15 +448,3 @@ func (r record) id() string {
 	_ = json.Unmarshal([]byte(r.Arguments), &in) // calls of other kinds have none
 	return in.ID
 }
-
-// get reads a resource of the HTTP door into out.
-func (m *mesh) get(ctx context.Context, path string, out any) error {
-	raw, err := m.text(ctx, m.URL(path))
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(raw), out); err != nil {
-		return fmt.Errorf("%s: %w", raw, err)
-	}
-	return nil
-}
