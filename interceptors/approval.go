@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
@@ -147,6 +149,9 @@ func (p *approvals) record(stream grpc.ServerStream, c *call.Call) (ApprovalReco
 	if err != nil {
 		return ApprovalRecord{}, err
 	}
+	if err := reviewable(stream, c); err != nil {
+		return ApprovalRecord{}, err
+	}
 	now := time.Now()
 	tenant, principal := who(c.Principal)
 	m := c.Method
@@ -159,6 +164,58 @@ func (p *approvals) record(stream grpc.ServerStream, c *call.Call) (ApprovalReco
 	a.Binding = hashOf(tenant, principal, m.FullMethod, string(request[:]), kind)
 	a.Arguments, a.Cut = shownArguments(stream, m)
 	return a, nil
+}
+
+// reviewable refuses a request with fields that the contract does not have: whoever agrees could not see them, and the backend may know them.
+func reviewable(stream grpc.ServerStream, c *call.Call) error {
+	f, err := call.Request(stream)
+	if err != nil {
+		return err
+	}
+	m, err := f.Message()
+	if err != nil {
+		return call.Error(codes.InvalidArgument, "MALFORMED_REQUEST", err.Error(), "hint", "the bytes are no message of that type; check which version of the contract the caller was built with")
+	}
+	if !holdsUnknown(m.ProtoReflect()) {
+		return nil
+	}
+	c.Decide(approvalName, "refused", "the request has fields that the contract does not know")
+	return call.Error(codes.InvalidArgument, "UNKNOWN_FIELDS", "the request has fields that the contract of "+nameOf(c.Method)+" does not know, and nobody can agree to what cannot be shown",
+		"hint", "leave them out, or have the operator load the contract that has them; nothing was done")
+}
+
+// holdsUnknown says whether a message has unknown fields, at any depth. What is in a google.protobuf.Any whose type is not known is not shown as
+// part of the arguments at all, and the approval says so.
+func holdsUnknown(m protoreflect.Message) bool {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	if m.Descriptor().FullName() == "google.protobuf.Any" {
+		fields := m.Descriptor().Fields()
+		in, err := (&anypb.Any{TypeUrl: m.Get(fields.ByNumber(1)).String(), Value: m.Get(fields.ByNumber(2)).Bytes()}).UnmarshalNew()
+		return err == nil && holdsUnknown(in.ProtoReflect())
+	}
+	found := false
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case fd.IsMap():
+			if fd.MapValue().Message() != nil {
+				v.Map().Range(func(_ protoreflect.MapKey, e protoreflect.Value) bool {
+					found = holdsUnknown(e.Message())
+					return !found
+				})
+			}
+		case fd.Message() == nil:
+		case fd.IsList():
+			for i := 0; i < v.List().Len() && !found; i++ {
+				found = holdsUnknown(v.List().Get(i).Message())
+			}
+		default:
+			found = holdsUnknown(v.Message())
+		}
+		return !found
+	})
+	return found
 }
 
 // nameOf is the method as people write it.

@@ -44,6 +44,20 @@ func (s *shop) withApprovals(inner ...interceptors.Policy) (call.Handler, *inter
 
 var ann = &identity.Principal{ID: "ann", Tenant: "t"}
 
+// TestApprovalOfUnknownFields has requests with a field that the contract does not know, whose approver would not see it.
+func TestApprovalOfUnknownFields(t *testing.T) {
+	s := openShop(t)
+	handler, _ := s.withApprovals()
+	m := s.Method("/shop.v1.Shop/Erase")
+	known := requestOf(t, m, `{"id":"7"}`)
+	c := call.New(m, call.GRPC)
+	c.Principal = ann
+	err := handler(call.NewStream(t.Context(), c, call.One(call.NewFrame(nil, append(known, 0xc2, 0x3e, 0x01, 'x'))), func(*call.Frame) error { return nil }, nil))
+	if reasonOf(err) != "InvalidArgument UNKNOWN_FIELDS" || verdict(c, "approval") != "refused" || s.executions() != 0 {
+		t.Errorf("%v, decision %q, %d executions, want UNKNOWN_FIELDS and none", err, verdict(c, "approval"), s.executions())
+	}
+}
+
 func TestApproverHoldsTheCall(t *testing.T) {
 	s := openShop(t)
 	handler, store := s.withApprovals()
