@@ -137,7 +137,11 @@ func (e *toolError) hint(code codes.Code, c *call.Call) string {
 	h := c.Method.Tool.Hints
 	switch {
 	case !c.Sent:
-		return "the call did not reach the backend, so nothing was done; " + or(strings.TrimPrefix(own, "nothing was done; "), "try again in a moment")
+		own = strings.TrimPrefix(own, "nothing was done; ")
+		if strings.Contains(own, "nothing was done") {
+			return "the call did not reach the backend; " + own
+		}
+		return "the call did not reach the backend, so nothing was done; " + or(own, "try again in a moment")
 	case h.ReadOnly || h.Idempotent:
 		return "it is not known whether the call took effect; this tool may be called again with the same arguments"
 	case own != "" && e.Reason == "OUTCOME_UNKNOWN":

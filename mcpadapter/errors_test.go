@@ -122,6 +122,18 @@ func TestOneHint(t *testing.T) {
 }
 
 // TestHidden pins that no text of an error has characters in it that are not seen but change how it reads.
+// TestNothingWasDoneOnce has a hint of the mesh's own that says already that nothing was done.
+func TestNothingWasDoneOnce(t *testing.T) {
+	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
+		for _, hint := range []string{"nothing was done; wait", "wait; nothing was done", "too much to do; nothing was done, so wait"} {
+			res := failingOn(t, path, "orders_get", func(*call.Call) error { return call.Error(codes.Unavailable, "OVERLOADED", "gone", "hint", hint) })
+			if text := texts(res)[0]; strings.Count(text, "nothing was done") != 1 {
+				t.Errorf("hint %q is shown as %q, want it said once", hint, text)
+			}
+		}
+	})
+}
+
 func TestHidden(t *testing.T) {
 	const dirty = "a\u202eb\U000e0041\u200b\u001b[31mc\r\u2066d"
 	order := &anypb.Any{TypeUrl: "type.googleapis.com/shop.v1.Order", Value: append([]byte{0x12, byte(len(dirty))}, dirty...)}
