@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -84,8 +85,8 @@ func (g *Gateway) serve(x *exchange, m match) {
 	if g.tasks && m.method.Taskable() && (m.method.Policy.Task == catalog.TaskRequired || call.WantsTask(r.Header["Prefer"])) {
 		c.Async = &call.Async{}
 	}
-	if err := g.checkURL(r, m.method); err != nil {
-		g.fail(x, nil, err)
+	if err := cmp.Or(badTimeout, g.checkURL(r, m.method)); err != nil {
+		g.refused(ctx, x, m, c, err)
 		return
 	}
 	if badTimeout != nil {

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/toolway/toolway/gateway"
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 )
 
@@ -83,6 +85,25 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%s: %s does not hold %s", c.name, got, want)
 			}
 		}
+	}
+}
+
+// TestBadTimeoutPassesTheChain has a header that is none: the chain refuses the call, so that the audit has it.
+func TestBadTimeoutPassesTheChain(t *testing.T) {
+	var refusals []error
+	g := newGateway(t, &backend{}, func(c *gateway.Config) {
+		c.Handler = func(s grpc.ServerStream) error {
+			c := call.FromContext(s.Context())
+			refusals = append(refusals, c.Refusal())
+			return c.Refusal()
+		}
+	})
+	res := do(g, "POST", library+"GetBook", `{"name":"shelves/1/books/2"}`, "Grpc-Timeout", "zz")
+	if got := text(t, res); res.StatusCode != http.StatusBadRequest || !strings.Contains(got, "Grpc-Timeout") {
+		t.Errorf("%d %s, want 400 about the header", res.StatusCode, got)
+	}
+	if len(refusals) != 1 || refusals[0] == nil {
+		t.Errorf("the chain saw %v, want one call that the door refuses", refusals)
 	}
 }
 

@@ -63,6 +63,9 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 	}
 	last, err := a.resume(m, &t)
 	if err != nil {
+		if _, found, denied := a.pass(ctx, m, &t, call.Error(codes.InvalidArgument, "INPUT_INVALID", "requestState or inputResponses are not what this call was answered with")); denied {
+			return found, nil
+		}
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,6 +115,16 @@ var errBadArguments = call.Error(codes.InvalidArgument, "INVALID_ARGUMENTS", "th
 // refuse ends a call that this door cannot take, with e, after it has passed the chain with the status why. What the chain finds first is told
 // in place of e: that nobody is authenticated, say.
 func (a *Adapter) refuse(ctx context.Context, m *catalog.Method, t *toolCall, e *toolError, why error) *result {
+	c, found, denied := a.pass(ctx, m, t, why)
+	if denied {
+		return found
+	}
+	return a.shown(errorResult(m, e, nil), c)
+}
+
+// pass takes a call that this door refuses with why through the chain, so that who calls is asked first, and observe and audit see it. It is
+// denied, with what the caller is told, if the chain has found something else first.
+func (a *Adapter) pass(ctx context.Context, m *catalog.Method, t *toolCall, why error) (_ *call.Call, found *result, denied bool) {
 	c := call.New(m, call.MCP)
 	c.Protocol = t.protocol
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
@@ -120,9 +133,9 @@ func (a *Adapter) refuse(ctx context.Context, m *catalog.Method, t *toolCall, e 
 	k := &keeper{method: m, shape: shapeOf(m), options: a.conf.JSON}
 	err := a.conf.Handler(call.NewStream(ctx, c, call.Refused(why), func(*call.Frame) error { return why }, nil))
 	if err != nil && !errors.Is(err, why) {
-		return a.shown(a.finish(ctx, c, k, err), c)
+		return c, a.shown(a.finish(ctx, c, k, err), c), true
 	}
-	return a.shown(errorResult(m, e, nil), c)
+	return c, nil, false
 }
 
 // attempt is one round of a tool call that has ended.

@@ -178,10 +178,12 @@ func TestRequestState(t *testing.T) {
 	cat.current.Store(snapshotOf(t, shopProto))
 	var caller *identity.Principal
 	var sent metadata.MD
+	passed := 0 // calls that have been in the chain, so that the audit has them
 	door := func(key string) *mcpadapter.Adapter {
 		return mcpadapter.New(mcpadapter.Config{Catalog: cat, StateKey: []byte(key), Handler: func(ss grpc.ServerStream) error {
 			c := call.FromContext(ss.Context())
 			c.Principal = caller
+			passed++
 			if err := ss.RecvMsg(&call.Frame{}); err != nil {
 				return err
 			}
@@ -214,10 +216,13 @@ func TestRequestState(t *testing.T) {
 		{"no answer in it", `"name":"orders_cancel","arguments":{"id":1,"act":"x"},"requestState":"` + state + `"`, one, nil, `"isError":false`},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			caller, sent = tt.caller, nil
+			caller, sent, passed = tt.caller, nil, 0
 			got := callModern(t, tt.adapter, tt.params)
 			if ok := strings.Contains(got, tt.want) || tt.want == `"isError":false` && strings.Contains(got, `"structuredContent"`) && !strings.Contains(got, `"isError":true`); !ok {
 				t.Errorf("answer is %s, want %s", got, tt.want)
+			}
+			if passed != 1 {
+				t.Errorf("the call has passed the chain %d times, want once", passed)
 			}
 			if tt.want == "-32602" && sent != nil {
 				t.Error("the call reached the backend")
