@@ -134,13 +134,12 @@ func (p *idempotency) once(c *call.Call, srv any, stream grpc.ServerStream, hand
 			return p.run(c, srv, stream, handler, id, found, claim.Revision != 0)
 		case found.Request != request:
 			c.Decide(idempotencyName, "refused", "the key was used by call "+found.Owner+" with another request")
-			return call.Error(codes.InvalidArgument, "IDEMPOTENCY_KEY_REUSED", "this idempotency key was used with another request", "call_id", found.Owner,
-				"hint", "a key stands for one request: send the same request again, or a new key; nothing was done")
+			return reused(c, found.Owner)
 		case found.State == KeyDone:
 			return replay(c, stream, &found)
 		case found.State == KeyRunning && now.Before(found.Lease) && (found.Owner != c.ID || c.Task == ""): // of a task, the worker before this one is gone
 			c.Decide(idempotencyName, "refused", "call "+found.Owner+" with this key is under way")
-			return inProgress(found.Owner)
+			return inProgress(c, found.Owner)
 		case !dedupes:
 			c.Decide(idempotencyName, "unknown", "what became of call "+found.Owner+" with this key is not known")
 			return outcomeUnknown(c, found.Owner)
@@ -148,7 +147,7 @@ func (p *idempotency) once(c *call.Call, srv any, stream grpc.ServerStream, hand
 		c.Decide(idempotencyName, "repeated", "what became of call "+found.Owner+" with this key is not known, and the backend knows the key")
 		claim.Revision = found.Revision
 	}
-	return inProgress("") // others were faster each time
+	return inProgress(c, "") // others were faster each time
 }
 
 // beginTries is how often a call tries to take over a record whose owner is gone.
@@ -171,18 +170,35 @@ func (p *idempotency) unkept(c *call.Call, err error) error {
 	}
 	p.log.Error("begin an idempotency record", "method", c.Method.FullMethod, "call_id", c.ID, "error", err)
 	return call.RetryAfter(call.Error(codes.Unavailable, "IDEMPOTENCY_STORE_UNAVAILABLE", "the store of idempotency keys cannot be reached",
-		"hint", "call again with the same key; nothing was done"), time.Second)
+		"hint", "make the same call again; nothing was done"), time.Second)
 }
 
 // inProgress answers while the first call with the key runs.
-func inProgress(owner string) error {
+func inProgress(c *call.Call, owner string) error {
+	hint := "call again with the same key later: you get its answer"
+	if c.KeyMade {
+		hint = "make the same call again later: you get its answer"
+	}
 	return call.RetryAfter(call.Error(codes.Aborted, "IDEMPOTENCY_IN_PROGRESS", "a call with this idempotency key is under way", "call_id", owner,
-		"hint", "call again with the same key later: you get its answer"), time.Second)
+		"hint", hint), time.Second)
+}
+
+// reused refuses another request with a key that is taken.
+func reused(c *call.Call, owner string) error {
+	hint := "a key stands for one request: send the same request again, or a new key; nothing was done"
+	if c.KeyMade {
+		hint = "the key is made of " + keyFields(c) + ": send the same request again, or another one in these; nothing was done"
+	}
+	return call.Error(codes.InvalidArgument, "IDEMPOTENCY_KEY_REUSED", "this idempotency key was used with another request", "call_id", owner, "hint", hint)
 }
 
 func outcomeUnknown(c *call.Call, owner string) error {
+	hint := "it is not made again: look up the state, and use a new key if it still has to be done"
+	if c.KeyMade {
+		hint = "it is not made again: look up the state. The key is made of " + keyFields(c) + ", so if it still has to be done, call with another value there, or when the key has expired"
+	}
 	return call.Error(codes.Unknown, "OUTCOME_UNKNOWN", fmt.Sprintf("a call with this idempotency key was handed to backend %q, and whether it took effect is not known", c.Method.Backend.Name),
-		"call_id", owner, "backend", c.Method.Backend.Name, "hint", "it is not made again: look up the state, and use a new key if it still has to be done")
+		"call_id", owner, "backend", c.Method.Backend.Name, "hint", hint)
 }
 
 // run executes the call and records what became of it. again says that an earlier call with the key may have been executed.

@@ -24,6 +24,7 @@ func keyOf(c *call.Call, stream grpc.ServerStream, template *catalog.KeyTemplate
 			return "", call.Error(codes.InvalidArgument, "MALFORMED_REQUEST", err.Error(), "hint", "the bytes are no message of that type; check which version of the contract the caller was built with")
 		}
 		if key := template.Key(m.ProtoReflect()); key != "" {
+			c.KeyMade = true
 			return key, nil
 		}
 	}
@@ -85,6 +86,14 @@ func carry(c *call.Call, key string) {
 		c.Forward = metadata.MD{}
 	}
 	c.Forward[call.KeyHeader] = []string{key}
+}
+
+// keyFields names the fields that the call's key is made of.
+func keyFields(c *call.Call) string {
+	if t := c.Method.KeyTemplate(); t != nil {
+		return strings.Join(t.Fields(), ", ")
+	}
+	return "the request"
 }
 
 // keyMissing refuses a call without a key where the policy wants one.

@@ -190,6 +190,24 @@ func TestKeyReused(t *testing.T) {
 	}
 }
 
+// TestHintsOfMadeKeys has keys that the contract makes: their callers cannot send another one.
+func TestHintsOfMadeKeys(t *testing.T) {
+	s := openShop(t)
+	handler := s.chain(interceptors.Options{})
+	for _, o := range []order{{method: "Keyed", json: `{"id":"7"}`}, {method: "Place", json: `{"id":"7"}`, keys: []string{"k"}}} {
+		if g := s.do(t, handler, o); g.err != nil {
+			t.Fatal(g.err)
+		}
+		made := o.keys == nil
+		o.json = `{"id":"7","card":"1"}`
+		g := s.do(t, handler, o)
+		hint := infoOf(g.err).GetMetadata()["hint"]
+		if g.reason() != "InvalidArgument IDEMPOTENCY_KEY_REUSED" || g.c.KeyMade != made || strings.Contains(hint, "a new key") == made || strings.Contains(hint, "made of id") != made {
+			t.Errorf("%s: %s, made %t, hint %q", o.method, g.reason(), g.c.KeyMade, hint)
+		}
+	}
+}
+
 func TestMalformedRequestWithKey(t *testing.T) {
 	s := openShop(t)
 	m := s.Method("/shop.v1.Shop/Place")

@@ -121,11 +121,22 @@ func unknown(c *call.Call, backend string, code codes.Code, text string) error {
 // lookup says how the caller finds out about a call whose outcome is unknown.
 func lookup(c *call.Call) string {
 	switch {
-	case c.Keyed():
+	case c.Keyed() && c.KeyMade && (c.Method.Policy.Retry || c.Method.DeclaresKey()):
+		return "make the same call again: its idempotency key is made of the request, so it is not executed twice"
+	case c.Keyed() && !c.KeyMade:
 		return "call again with the same idempotency key: it is not executed twice"
 	case c.Method.Policy.Retry:
 		return "this method may be called again with the same request"
 	}
+	state := readState(c)
+	if c.KeyMade {
+		return state + "; the same request has the same idempotency key, so the mesh does not make it twice"
+	}
+	return state
+}
+
+// readState says with what the state can be looked up.
+func readState(c *call.Call) string {
 	var readers []string
 	for _, m := range c.Method.Service.Methods {
 		if m != c.Method && m.Tool.Hints.ReadOnly && !m.Desc.IsStreamingClient() {

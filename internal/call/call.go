@@ -56,6 +56,8 @@ type Call struct {
 	Principal *identity.Principal
 	// Key is the call's idempotency key, from the caller, the contract's template or an argument; "" if it has none.
 	Key string
+	// KeyMade is true if the key is made of the request, so that the caller cannot choose another for the same one.
+	KeyMade bool
 	// Steps are what the chain's interceptors did, in the order in which the call reached them.
 	Steps []Step
 	// Attempts are the tries at a backend, in order; hedged ones overlap in time.
