@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -108,7 +109,8 @@ func (s *auditService) ListCalls(ctx context.Context, in *toolwayv1.ListCallsReq
 	}
 	var before uint64
 	if token := in.GetPageToken(); token != "" {
-		if before, err = strconv.ParseUint(token, 36, 64); err != nil || before == 0 {
+		position, own := strings.CutPrefix(token, recordToken)
+		if before, err = strconv.ParseUint(position, 36, 64); !own || err != nil || before == 0 {
 			return nil, call.Error(codes.InvalidArgument, "PAGE_TOKEN", "page_token is none that ListCalls gave", "hint", "take next_page_token of the answer before")
 		}
 	}
@@ -118,10 +120,13 @@ func (s *auditService) ListCalls(ctx context.Context, in *toolwayv1.ListCallsReq
 	}
 	out := &toolwayv1.ListCallsResponse{Records: records}
 	if more > 0 {
-		out.NextPageToken = strconv.FormatUint(more, 36)
+		out.NextPageToken = recordToken + strconv.FormatUint(more, 36)
 	}
 	return out, nil
 }
+
+// recordToken begins the tokens of pages, so that a word that happens to be a number is none.
+const recordToken = "r."
 
 // timeOf is a time that may be left out.
 func timeOf(t *timestamppb.Timestamp) time.Time {

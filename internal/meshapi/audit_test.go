@@ -121,7 +121,7 @@ func TestListCalls(t *testing.T) {
 			t.Errorf("%v = %q, want %q", c.in, got, c.want)
 		}
 	}
-	for _, bad := range []*toolwayv1.ListCallsRequest{{PageToken: "!"}, {PageToken: "0"}, {PageSize: -1}} {
+	for _, bad := range []*toolwayv1.ListCallsRequest{{PageToken: "!"}, {PageToken: "zz"}, {PageToken: "r.zz!"}, {PageToken: "0"}, {PageSize: -1}} {
 		if _, err := client.ListCalls(t.Context(), bad); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", bad, err)
 		}
