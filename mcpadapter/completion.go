@@ -98,7 +98,7 @@ func (a *Adapter) completePrompt(ctx context.Context, from asker, prompt, name s
 	}
 	i := slices.IndexFunc(p.Arguments, func(arg catalog.PromptArgument) bool { return arg.Name == name })
 	if i < 0 {
-		return checkArguments(p, map[string]string{name: ""})
+		return checkNames(p, map[string]string{name: ""})
 	}
 	arg := p.Arguments[i]
 	if arg.Enum != nil {

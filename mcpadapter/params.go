@@ -66,6 +66,11 @@ func checkParams(e envelope) *jsonrpc.Error {
 			return err
 		}
 	}
+	if raw, ok := params["arguments"]; ok && e.method == "prompts/get" {
+		if err := checkPromptArguments(raw); err != nil {
+			return err
+		}
+	}
 	if into, ok := paramsOf[e.method]; ok && e.isRequest() {
 		return misfit(e.method, json.Unmarshal(e.params, into()))
 	}
@@ -81,6 +86,20 @@ func checkResponses(raw json.RawMessage) *jsonrpc.Error {
 	for _, name := range sorted(responses) {
 		if kindOf(responses[name]) != "an object" {
 			return rpcError(jsonrpc.CodeInvalidParams, "params.inputResponses.%s is %s: want an object", cut(name, 100), kindOf(responses[name]))
+		}
+	}
+	return nil
+}
+
+// checkPromptArguments refuses arguments of a prompt that are no texts.
+func checkPromptArguments(raw json.RawMessage) *jsonrpc.Error {
+	var arguments map[string]json.RawMessage
+	if json.Unmarshal(raw, &arguments) != nil {
+		return nil // misfit says so
+	}
+	for _, name := range sorted(arguments) {
+		if kind := kindOf(arguments[name]); kind != "a string" {
+			return rpcError(jsonrpc.CodeInvalidParams, "params.arguments.%s is %s: want a string", cut(name, 100), kind)
 		}
 	}
 	return nil

@@ -27,11 +27,14 @@ func (a *Adapter) getPrompt(ctx context.Context, r *mcp.GetPromptRequest) (mcp.R
 	if err != nil {
 		return nil, err
 	}
+	if err := checkNames(p, r.Params.Arguments); err != nil { // before a person is asked for more
+		return nil, err
+	}
 	arguments, question, err := a.askArguments(ctx, r, p)
 	if question != nil || err != nil {
 		return question, err
 	}
-	if err := checkArguments(p, arguments); err != nil {
+	if err := checkMissing(p, arguments); err != nil {
 		return nil, err
 	}
 	messages := make([][]byte, len(p.Messages))
@@ -84,8 +87,8 @@ func unknownName(kind, name string, names func(func(string) bool), or string) er
 	return rpcError(jsonrpc.CodeInvalidParams, "%s; %s", text, or)
 }
 
-// checkArguments refuses arguments that the prompt does not have, and a call without those that it needs.
-func checkArguments(p *catalog.Prompt, given map[string]string) error {
+// checkNames refuses arguments that the prompt does not have.
+func checkNames(p *catalog.Prompt, given map[string]string) error {
 	names := func(yield func(string) bool) {
 		for _, arg := range p.Arguments {
 			if !yield(arg.Name) {
@@ -98,6 +101,11 @@ func checkArguments(p *catalog.Prompt, given map[string]string) error {
 			return unknownName("argument", name, names, fmt.Sprintf("prompt %q has %s", p.Name, listOf(slices.Collect(names))))
 		}
 	}
+	return nil
+}
+
+// checkMissing refuses a call without the arguments that the prompt needs.
+func checkMissing(p *catalog.Prompt, given map[string]string) error {
 	var missing []string
 	for _, arg := range missingOf(p, given) {
 		missing = append(missing, arg.Name)

@@ -185,6 +185,27 @@ func TestPromptAsks(t *testing.T) {
 	})
 }
 
+// TestPromptArgumentsAreCheckedFirst pins that nobody is asked for a prompt whose arguments are wrong anyway, and that the error names the one.
+func TestPromptArgumentsAreCheckedFirst(t *testing.T) {
+	options := func() *mcp.ClientOptions {
+		return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			t.Error("the person was asked")
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		}}
+	}
+	forLibraries(t, options, func(t *testing.T, _ *library, c *mcp.ClientSession, _ door) {
+		_, err := c.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "review", Arguments: map[string]string{"ton": "CALM"}})
+		if codeOf(err) != jsonrpc.CodeInvalidParams || !strings.Contains(err.Error(), `unknown argument "ton"; did you mean "tone"?`) {
+			t.Errorf("an unknown argument: %v", err)
+		}
+	})
+	l := newLibrary(t, nil)
+	got := closed(t, post(t.Context(), t, l.serve(), `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"review","arguments":{"book":5}}}`, nil))
+	if want := `params.arguments.book is a number: want a string`; !strings.Contains(got, want) {
+		t.Errorf("an argument that is a number: %s, want %q", got, want)
+	}
+}
+
 // TestOfferChanges pins that clients hear of changes of prompts and resources, each of its own kind.
 func TestOfferChanges(t *testing.T) {
 	for _, d := range doors {
