@@ -122,11 +122,8 @@ func inMessage(n int) string { return "message " + strconv.Itoa(n) + " of the re
 
 // invalid is INVALID_ARGUMENT with the field that is at fault; n is the number of the message in a request stream, or 0.
 func invalid(e *transcode.Error, n int) *status.Status {
-	text, field := e.Error(), e.Path
+	text, field := e.Error(), e.Where()
 	description := (&transcode.Error{Problem: e.Problem, Want: e.Want, Suggestion: e.Suggestion}).Error()
-	if name, ok := unknownName(e.Problem); ok {
-		field = strings.TrimPrefix(field+"."+name, ".")
-	}
 	if n > 0 {
 		text = inMessage(n) + text
 		field = strings.TrimSuffix("messages["+strconv.Itoa(n-1)+"]."+field, ".")
@@ -140,20 +137,6 @@ func invalid(e *transcode.Error, n int) *status.Status {
 		return st
 	}
 	return with
-}
-
-// unknownName is the name of a field that is not there: the path of such an error is that of the object.
-func unknownName(problem string) (string, bool) {
-	rest, ok := strings.CutPrefix(problem, "unknown field ")
-	if !ok {
-		return "", false
-	}
-	quoted, err := strconv.QuotedPrefix(rest)
-	if err != nil {
-		return "", false
-	}
-	name, err := strconv.Unquote(quoted)
-	return name, err == nil && name != ""
 }
 
 // fail answers with the status of err. Nothing may have been written before. b, which may be nil, resolves details.

@@ -48,11 +48,11 @@ func Requests(m *catalog.Method, arguments json.RawMessage) (func() (*call.Frame
 func frame(m *catalog.Method, message json.RawMessage, where string) (*call.Frame, error) {
 	wire, err := m.Request().AppendWire(nil, message, transcode.ReadOptions{})
 	if err != nil {
-		return nil, at(where, err)
+		return nil, withMissing(at(where, err), m.Required(), message, where)
 	}
 	if required := m.Required(); len(required) > 0 {
-		if err := checkRequired(required, message, where); err != nil {
-			return nil, err
+		if missing := checkRequired(required, message, where); missing != nil {
+			return nil, missing
 		}
 	}
 	return call.NewFrame(m.Desc.Input(), wire), nil

@@ -136,6 +136,9 @@ func TestBadArguments(t *testing.T) {
 				t.Errorf("CallTool(%s, %s) = %v, want a tool error", tc.tool, tc.arguments, err)
 				continue
 			}
+			if got, want := asJSON(t, res.StructuredContent), `"field":"`+tc.want+`"`; (tc.want == "id" || tc.want == "idd") && !strings.Contains(got, want) {
+				t.Errorf("CallTool(%s, %s) = %s, want %s", tc.tool, tc.arguments, got, want)
+			}
 			if text := strings.Join(texts(res), "\n"); !res.IsError || !strings.HasPrefix(text, "INVALID_ARGUMENT: ") || !strings.Contains(text, tc.want) {
 				t.Errorf("CallTool(%s, %s) = %q (isError %t), want it to name %q", tc.tool, tc.arguments, text, res.IsError, tc.want)
 			}

@@ -347,25 +347,20 @@ func errorResult(m *catalog.Method, e *toolError, items []byte) *result {
 // badArguments describes arguments that are not the JSON form of the request message.
 func badArguments(err error) *toolError {
 	e := &toolError{Code: codeName(codes.InvalidArgument), Message: "arguments: " + err.Error(), Reason: "INVALID_ARGUMENTS", Domain: call.Domain, Hint: "mend the arguments and call again; nothing was sent to the backend"}
-	var missing missingArguments
+	var all mistakes
 	var t *transcode.Error
 	switch {
-	case errors.As(err, &missing):
-		e.Message = "the arguments do not fit the tool: " + missing.Error()
-		for _, m := range missing {
-			e.FieldViolations = append(e.FieldViolations, fieldViolation{Field: m.Path, Description: m.Problem})
-		}
+	case errors.As(err, &all):
 	case errors.As(err, &t):
-		e.Message = "the arguments do not fit the tool: " + t.Error()
-		v := fieldViolation{Field: t.Path, Description: t.Problem}
-		if t.Want != "" {
-			v.Description += ": want " + t.Want
-		}
-		if t.Suggestion != "" {
-			v.Description += fmt.Sprintf("; did you mean %q?", t.Suggestion)
-		}
-		if v.Field != "" {
-			e.FieldViolations = []fieldViolation{v}
+		all = mistakes{t}
+	default:
+		return e
+	}
+	e.Message = "the arguments do not fit the tool: " + all.Error()
+	for _, m := range all {
+		if where := m.Where(); where != "" {
+			description := (&transcode.Error{Problem: m.Problem, Want: m.Want, Suggestion: m.Suggestion}).Error()
+			e.FieldViolations = append(e.FieldViolations, fieldViolation{Field: where, Description: description})
 		}
 	}
 	return e

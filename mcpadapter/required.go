@@ -2,6 +2,7 @@ package mcpadapter
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,11 +11,11 @@ import (
 	"github.com/toolway/toolway/internal/transcode"
 )
 
-// missingArguments are the required arguments that a call does not bring.
-type missingArguments []*transcode.Error
+// mistakes are what is wrong with the arguments of a call: at most one that does not fit, and the required ones that are missing.
+type mistakes []*transcode.Error
 
 // Error names all of them.
-func (m missingArguments) Error() string {
+func (m mistakes) Error() string {
 	texts := make([]string, len(m))
 	for i, e := range m {
 		texts[i] = e.Error()
@@ -23,12 +24,11 @@ func (m missingArguments) Error() string {
 }
 
 // Unwrap returns them as the one error that Requests promises.
-func (m missingArguments) Unwrap() error { return &transcode.Error{Problem: m.Error()} }
+func (m mistakes) Unwrap() error { return &transcode.Error{Problem: m.Error()} }
 
 // checkRequired says which of the required fields the message at the path where does not have. A field is there if its key is, under
 // either name: a zero that is written counts, null does not.
-func checkRequired(required []protoreflect.FieldDescriptor, message json.RawMessage, where string) error {
-	var missing missingArguments
+func checkRequired(required []protoreflect.FieldDescriptor, message json.RawMessage, where string) (missing mistakes) {
 	has := given(required, message)
 	for i, fd := range required {
 		if has[i] {
@@ -40,10 +40,26 @@ func checkRequired(required []protoreflect.FieldDescriptor, message json.RawMess
 		}
 		missing = append(missing, e)
 	}
-	if missing == nil {
-		return nil
-	}
 	return missing
+}
+
+// withMissing returns what is wrong with a message, err, and beside it the required fields that it lacks: all can be mended at once. One that
+// was written under a wrong name is not missing too.
+func withMissing(err error, required []protoreflect.FieldDescriptor, message json.RawMessage, where string) error {
+	var first *transcode.Error
+	if len(required) == 0 || !errors.As(err, &first) || !json.Valid(message) || kindOf(message) != "an object" {
+		return err
+	}
+	all := mistakes{first}
+	for _, m := range checkRequired(required, message, where) {
+		if first.Member == "" || first.Suggestion == "" || !strings.HasSuffix("."+m.Path, "."+first.Suggestion) {
+			all = append(all, m)
+		}
+	}
+	if len(all) == 1 {
+		return err
+	}
+	return all
 }
 
 // given says of each field whether the message has it. The message is known to fit its type.

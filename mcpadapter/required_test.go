@@ -65,6 +65,7 @@ func TestRequired(t *testing.T) {
 		{"Do", ``, strings.Join([]string{first, size, color, tags, value}, "; ")},
 		{"Do", `{"nested":{"name":"x"},"note":"first_name"}`, strings.Join([]string{first, size, color, tags, value}, "; ")},
 		{"Do", `{"firstName":null,"size":0,"color":0,"tags":null,"any":1}`, first + "; " + tags},
+		{"Do", `{"note":5,"size":1,"color":1,"tags":[]}`, `note: invalid value 5: want a string; ` + first + "; " + value},
 		{"Put", `{"messages":[]}`, ""},
 		{"Put", `{"messages":[` + whole + `]}`, ""},
 		{"Put", `{"messages":[` + whole + `,{"firstName":"a","color":1,"tags":[],"any":1}]}`, "messages[1]." + size},
@@ -81,6 +82,8 @@ func TestRequired(t *testing.T) {
 		// What is wrong comes before what is missing: it may be the same.
 		if _, err := mcpadapter.Requests(snapshot.Method("/need.v1.Need/Do"), json.RawMessage(`{"firstNam":"x"}`)); err == nil || !strings.Contains(err.Error(), `did you mean "firstName"?`) {
 			t.Errorf("a required argument under a wrong name: %v, want the right one", err)
+		} else if strings.Contains(err.Error(), "firstName: missing") || !strings.Contains(err.Error(), size) {
+			t.Errorf("a required argument under a wrong name: %v, want the others named as missing, and not the one", err)
 		}
 	})
 	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {

@@ -22,6 +22,16 @@ type Error struct {
 	Want string
 	// Suggestion is a near miss that would have been right; may be empty.
 	Suggestion string
+	// Member is the name of the member at Path that the message does not have, or has no longer; "" for any other problem.
+	Member string
+}
+
+// Where is the path of what is wrong: Path, and behind it Member.
+func (e *Error) Where() string {
+	if e.Member == "" {
+		return e.Path
+	}
+	return join(e.Path, e.Member)
 }
 
 // Error returns the one text that every door shows.
@@ -144,10 +154,10 @@ func quote(s string) string {
 func (p *plan) unknownField(name string) *Error {
 	for i := range p.msg.desc.ReservedNames().Len() {
 		if string(p.msg.desc.ReservedNames().Get(i)) == name {
-			return &Error{Problem: fmt.Sprintf("field %q was removed from %s; its name is reserved", name, p.msg.desc.FullName())}
+			return &Error{Problem: fmt.Sprintf("field %q was removed from %s; its name is reserved", name, p.msg.desc.FullName()), Member: name}
 		}
 	}
-	e := &Error{Problem: "unknown field " + strconv.Quote(bounded(name))}
+	e := &Error{Problem: "unknown field " + strconv.Quote(bounded(name)), Member: bounded(name)}
 	if e.Suggestion = nearmiss.Find(name, p.bothNames()); e.Suggestion == "" {
 		e.Want = p.wantFields()
 	}
