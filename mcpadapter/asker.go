@@ -1,8 +1,10 @@
 package mcpadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -53,11 +55,14 @@ func (a *Adapter) newCall(ctx context.Context, from asker, m *catalog.Method) *c
 	return c
 }
 
-// fetch makes a unary call, bounded by limit if it is not 0, and returns the bytes of the reply. The error is a *fetchError.
-func (a *Adapter) fetch(ctx context.Context, from asker, m *catalog.Method, request []byte, limit time.Duration) ([]byte, error) {
+// fetch makes a unary call, bounded by limit if it is not 0, and returns the bytes of the reply and how old it is. The error is a *fetchError.
+func (a *Adapter) fetch(ctx context.Context, from asker, m *catalog.Method, request []byte, limit time.Duration) ([]byte, call.Freshness, error) {
 	c := a.newCall(ctx, from, m)
-	if m.Backend.State == catalog.Down {
-		return nil, &fetchError{call: c, status: status.Newf(codes.Unavailable, "backend %q is down", m.Backend.Name)}
+	if mayBeCached := a.conf.ServeStale && m.Policy.CacheTTL > 0; m.Backend.State == catalog.Down && !mayBeCached {
+		why := call.Error(codes.Unavailable, "BACKEND_DOWN", fmt.Sprintf("backend %q is down", m.Backend.Name), "hint", "nothing was done; try again later")
+		c.Refuse(why)
+		err := a.conf.Handler(call.NewStream(ctx, c, call.Refused(why), func(*call.Frame) error { return why }, nil)) // so that it is observed and recorded
+		return nil, call.Freshness{}, &fetchError{call: c, status: a.statusOf(ctx, c, cmp.Or(err, why))}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	if limit > 0 {
@@ -73,9 +78,9 @@ func (a *Adapter) fetch(ctx context.Context, from asker, m *catalog.Method, requ
 		err = status.Error(codes.Internal, "the backend ended the call without a reply")
 	}
 	if err != nil {
-		return nil, &fetchError{call: c, status: a.statusOf(ctx, c, err)}
+		return nil, call.Freshness{}, &fetchError{call: c, status: a.statusOf(ctx, c, err)}
 	}
-	return reply, nil
+	return reply, c.Freshness, nil
 }
 
 // statusOf returns the status of a call that failed.

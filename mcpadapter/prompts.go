@@ -145,7 +145,13 @@ func (a *Adapter) promptContent(ctx context.Context, from asker, s *catalog.Snap
 		out := base64.StdEncoding.AppendEncode([]byte(`{"type":"`+kind+`","data":"`), c.data)
 		return append(appendString(append(out, `","mimeType":`...), c.mediaType), '}'), nil
 	}
-	return append(c.appendJSON([]byte(`{"type":"resource","resource":`)), '}'), nil
+	out := c.appendJSON([]byte(`{"type":"resource","resource":`))
+	if c.age.Cached {
+		meta := mcp.Meta{}
+		c.mark(meta)
+		out = append(append(out, `,"_meta":`...), encoded(meta)...)
+	}
+	return append(out, '}'), nil
 }
 
 // promptResource reads a resource by its URI, or by its name at the backend. One that does not exist is a bad argument.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -41,6 +42,18 @@ type content struct {
 	binary bool
 	// ttl is for how many milliseconds it may be reused.
 	ttl int64
+	// age is how old it is.
+	age call.Freshness
+}
+
+// mark says in the _meta of an answer how old the content is, as with a tool's result.
+func (c *content) mark(meta mcp.Meta) {
+	if c.age.Cached {
+		meta[metaAge] = int64(c.age.Age / time.Second)
+		if c.age.Stale {
+			meta[metaStale] = true
+		}
+	}
 }
 
 // appendJSON appends the content as one of a read's contents.
@@ -66,6 +79,7 @@ func (a *Adapter) readResource(ctx context.Context, r mcp.Request, p *mcp.ReadRe
 		return nil, err
 	}
 	res := &rawResult{ResultBase: mcp.ResultBase{Meta: mcp.Meta{metaETag: c.etag}}, body: []byte(`"contents":[`)}
+	c.mark(res.Meta)
 	if known, _ := p.Meta[metaIfNoneMatch].(string); known == c.etag {
 		res.Meta[metaNotModified] = true
 	} else {
@@ -95,11 +109,14 @@ func (a *Adapter) readFrom(ctx context.Context, from asker, r *catalog.Resource,
 	if err != nil {
 		return nil, noResource(from, uri, err.Error())
 	}
-	reply, err := a.fetch(ctx, from, r.Get, request, 0)
+	reply, age, err := a.fetch(ctx, from, r.Get, request, 0)
 	if err != nil {
 		return nil, readError(from, uri, err)
 	}
-	c := &content{uri: uri, mediaType: r.MIMEType, ttl: r.Get.Policy.CacheTTL.Milliseconds()}
+	c := &content{uri: uri, mediaType: r.MIMEType, ttl: r.Get.Policy.CacheTTL.Milliseconds(), age: age}
+	if age.Cached {
+		c.ttl = age.Remaining.Milliseconds()
+	}
 	if b := blobOf(r.Get, reply); b != nil {
 		c.mediaType, c.data = or(b.mediaType, c.mediaType), b.data
 		c.binary = !textual(c.mediaType) || !utf8.Valid(c.data)
@@ -125,7 +142,7 @@ func (a *Adapter) readObject(ctx context.Context, from asker, uri, id string) (*
 		if err != nil {
 			return nil, noResource(from, uri, err.Error())
 		}
-		reply, err := a.fetch(ctx, from, m, request, 0)
+		reply, _, err := a.fetch(ctx, from, m, request, 0)
 		if err != nil {
 			return nil, readError(from, uri, err)
 		}

@@ -249,7 +249,7 @@ func (a *Adapter) listCollection(ctx context.Context, from asker, r *catalog.Res
 	if err != nil {
 		return nil, "", err
 	}
-	reply, err := a.fetch(ctx, from, l.Method, request, listCallTime)
+	reply, _, err := a.fetch(ctx, from, l.Method, request, listCallTime)
 	if err != nil {
 		return nil, "", err
 	}

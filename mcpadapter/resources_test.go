@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -362,6 +363,21 @@ func TestBrokenWatch(t *testing.T) {
 		if got := await(t, "the update", updated); got != uri {
 			t.Errorf("updated %q, want %q", got, uri)
 		}
+	}
+}
+
+// TestStaleResource pins that a read says how old it is where it comes from the cache.
+func TestStaleResource(t *testing.T) {
+	l := newLibrary(t, func(c *mcpadapter.Config) {
+		handler := c.Handler
+		c.Handler = func(s grpc.ServerStream) error {
+			call.FromContext(s.Context()).Freshness = call.Freshness{Cached: true, Stale: true, Age: 90 * time.Second}
+			return handler(s)
+		}
+	})
+	res, err := l.connect(doors[3], nil).ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "grpc://library.example.com/motto"})
+	if err != nil || res.Meta["io.toolway/stale"] != true || res.Meta["io.toolway/age"] != float64(90) {
+		t.Errorf("read %+v, %v; want it marked stale", res, err)
 	}
 }
 
