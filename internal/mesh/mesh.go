@@ -17,19 +17,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/gateway"
 	"github.com/toolway/toolway/interceptors"
-	"github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/dial"
 	"github.com/toolway/toolway/internal/identity"
-	"github.com/toolway/toolway/internal/meshapi"
 	"github.com/toolway/toolway/internal/proxy"
 	"github.com/toolway/toolway/internal/rules"
 	"github.com/toolway/toolway/internal/task"
@@ -103,37 +98,10 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := m.openAuth(); err != nil {
 		return nil, err
 	}
-	credentials, err := m.openCredentials()
-	if err != nil {
-		return nil, err
-	}
 	if m.telemetry, err = openTelemetry(ctx, c.Trace, o.Version); err != nil {
 		return nil, err
 	}
-	contract, err := meshapi.Contract()
-	if err != nil {
-		return nil, err
-	}
-	backends := []catalog.BackendConfig{{Name: own, Sources: []catalog.Source{catalog.CompiledIn(append(contract,
-		healthpb.File_grpc_health_v1_health_proto,
-		reflectionpb.File_grpc_reflection_v1_reflection_proto,
-		reflectionalphapb.File_grpc_reflection_v1alpha_reflection_proto,
-	)...)}}}
-	for _, b := range c.Backends {
-		sources, err := m.sources(b)
-		if err != nil {
-			return nil, err
-		}
-		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix, Failover: b.Failover})
-	}
-	judge, err := c.judge()
-	if err != nil {
-		return nil, err
-	}
-	if m.catalog, err = catalog.Open(ctx, catalog.Config{Backends: backends, Rules: c.rules(), Expose: c.Expose.catalog(), Judge: judge, Logger: o.Logger}); err != nil {
-		return nil, err
-	}
-	if err := m.measureQuarantine(); err != nil {
+	if err := m.openCatalog(ctx); err != nil {
 		return nil, err
 	}
 	if m.rules, err = c.Rules.set(c.Backends); err != nil {
@@ -145,94 +113,15 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := m.openTasks(ctx); err != nil {
 		return nil, err
 	}
-	auditOptions, err := m.openAudit()
-	if err != nil {
-		return nil, err
-	}
 	visible := interceptors.Visibility(m.rules, m.authenticator())
-	local := backend.NewLocal()
-	m.health = proxy.RegisterHealth(local, m.catalog, visible)
-	proxy.RegisterReflection(local, m.catalog, visible)
-	router := backend.New(func(name string) *dial.Conn { return m.conns[name] }, map[string]*backend.Local{own: local}, backend.Options{
-		Attempts:    m.attempts(),
-		Credentials: credentials,
-	})
-	if m.audit.records != nil {
-		meshapi.RegisterAudit(local, m.audit.records)
-	}
-	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot, Visibility: visible})
-	if m.state.objects != nil {
-		meshapi.RegisterObjects(local, m.state.objects)
-	}
-	meshapi.RegisterApprovals(local, meshapi.ApprovalOptions{Store: m.state.approvals, Use: time.Duration(c.Approvals.Use), Refusal: time.Duration(c.Approvals.Pending), Self: *c.Approvals.Self, Logger: o.Logger})
-	meshapi.RegisterTasks(local, meshapi.TaskOptions{Tasks: m.tasks, Snapshot: m.catalog.Snapshot, Handler: func(s grpc.ServerStream) error { return m.handler(s) }})
-	options := interceptors.Options{
-		Logger:           o.Logger,
-		Tracer:           m.telemetry.tracerProvider(),
-		Meter:            m.telemetry.meterProvider(),
-		Timeout:          time.Duration(c.Deadline.Default),
-		MaxTimeout:       time.Duration(c.Deadline.Max),
-		MaxStreamTimeout: time.Duration(c.Deadline.StreamMax),
-		Reserve:          time.Duration(c.Deadline.Reserve),
-		Address:          c.GRPC.Addr,
-		Rules:            m.rules,
-		Audit:            auditOptions,
-		Cache:            c.Cache.options(),
-		DataFlow:         c.DataFlow.options(),
-		Authenticator:    m.authenticator(),
-		Idempotency:      c.Idempotency.options(m.state.keys),
-		Approval:         interceptors.ApprovalOptions{Store: m.state.approvals, Pending: time.Duration(c.Approvals.Pending), URL: c.Approvals.URL},
-		Limits:           c.Limits.options(),
-		Task:             m.taskOptions(),
-	}
-	policies := interceptors.Default(options)
-	m.handler = interceptors.Chain(router.Handle, policies...)
-	crossing := call.NewRules(c.Metadata.Allow)
-	grpcTLS, err := c.GRPC.TLS.open("grpc", "h2")
+	runs, err := m.openChain(visible)
 	if err != nil {
 		return nil, err
 	}
-	m.proxy = proxy.New(proxy.Config{Catalog: m.catalog, Handler: m.handler, Rules: crossing, MaxRecvBytes: c.GRPC.MaxMessageBytes, TLS: grpcTLS, Logger: o.Logger, Visibility: visible})
-	if m.httpTLS, err = c.HTTP.TLS.open("http", "h2", "http/1.1"); err != nil {
+	if err := m.openDoors(o.Version, visible); err != nil {
 		return nil, err
 	}
-	stateKey, err := c.MCP.stateKey()
-	if err != nil {
-		return nil, err
-	}
-	mcp := mcpadapter.Config{
-		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger, Name: "toolway", Version: o.Version,
-		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts, Sessions: c.MCP.Sessions, MaxRequestBytes: int(c.HTTP.MaxBodyBytes),
-		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey, ServeStale: c.Cache.Stale > 0,
-		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
-	}
-	c.Results.shape(&mcp, m.state.objects)
-	if m.mcp, err = openViews(c.MCP, mcp); err != nil {
-		return nil, err
-	}
-	m.gateway = gateway.New(gateway.Config{
-		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: o.Logger,
-		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
-		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat), Reconnect: time.Duration(c.HTTP.Reconnect),
-		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible, Tasks: m.tasks != nil,
-	})
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	m.stop = stop
-	m.running.Go(func() {
-		if m.catalog.Ready(run) == nil {
-			m.complete.Store(true)
-		}
-	})
-	if c.Data != "" {
-		m.running.Go(func() { m.keepContracts(run) })
-	}
-	if m.rules != nil || len(c.selectors())+len(c.DataFlow.Rules) > 0 {
-		m.running.Go(func() { m.watchRules(run) })
-	}
-	if m.tasks != nil {
-		runs := interceptors.Chain(router.Handle, interceptors.Runs(policies, options)...)
-		m.running.Go(func() { m.work(run, runs) })
-	}
+	m.start(ctx, runs)
 	return m, nil
 }
 
