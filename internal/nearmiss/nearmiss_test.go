@@ -25,6 +25,16 @@ func TestFind(t *testing.T) {
 		{"", []string{"b"}, ""},
 		{"x", []string{"y"}, ""},
 		{"abc", nil, ""},
+		{"library_noww", []string{"library_show", "library_now"}, "library_now"},
+		{"library_noww", []string{"library_show"}, ""},
+		{"library_ask", []string{"library_big"}, ""},
+		{"libary_get_book", []string{"library_get_book"}, "library_get_book"},
+		{"get_book", []string{"library_list", "library_get_book"}, "library_get_book"},
+		{"get_book", []string{"library_get_book", "museum_get_book"}, ""},
+		{"kind", []string{"TONE_UNSPECIFIED", "TONE_KIND"}, "TONE_KIND"},
+		{"Tone_Kind", []string{"TONE_KIND"}, "TONE_KIND"},
+		{"min", []string{"hours", "minutes", "minutes"}, "minutes"},
+		{"min", []string{"minutes", "minimum"}, ""},
 		{strings.Repeat("a", 1000), []string{strings.Repeat("a", 999)}, ""},
 	} {
 		if got := nearmiss.Find(c.name, slices.Values(c.candidates)); got != c.want {
