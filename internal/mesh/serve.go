@@ -159,7 +159,7 @@ func (m *Mesh) httpHandler() http.Handler {
 			return
 		}
 		if name, ok := strings.CutPrefix(r.URL.Path, "/mcp/"); ok {
-			writeJSON(w, http.StatusNotFound, map[string]string{"error": m.mcp.unknown(name)})
+			writeJSON(w, http.StatusNotFound, m.mcp.unknown(name))
 			return
 		}
 		m.gateway.ServeHTTP(w, r)

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/mcpadapter"
@@ -54,15 +57,16 @@ func (vs views) handlers() map[string]http.Handler {
 	return out
 }
 
-// unknown says that there is no such view.
-func (vs views) unknown(name string) string {
+// unknown says that there is no such view, as the JSON-RPC error that a client of the door can read.
+func (vs views) unknown(name string) any {
 	names := map[string]bool{}
 	for n := range vs {
 		if n != "" {
 			names[n] = true
 		}
 	}
-	return fmt.Sprintf("there is no view %q%s", name[:min(len(name), 100)], didYouMean(name, names))
+	text := fmt.Sprintf("there is no view %q%s", strings.ToValidUTF8(name[:min(len(name), 100)], ""), didYouMean(name, names))
+	return map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": jsonrpc.CodeInvalidRequest, "message": text}}
 }
 
 func (vs views) drain() {

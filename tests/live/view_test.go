@@ -77,6 +77,14 @@ mcp:
 	if err != nil || resp.StatusCode != http.StatusNotFound || !strings.Contains(string(body), `did you mean \"search\"`) {
 		t.Errorf("a view that is not there: %s %s, %v, want 404 with the near miss", resp.Status, body, err)
 	}
+	var refusal struct {
+		JSONRPC string `json:"jsonrpc"`
+		ID      any    `json:"id"`
+		Error   struct{ Code int }
+	}
+	if err := json.Unmarshal(body, &refusal); err != nil || refusal.JSONRPC != "2.0" || refusal.ID != nil || refusal.Error.Code != -32600 {
+		t.Errorf("a view that is not there: %s, %v, want a JSON-RPC error", body, err)
+	}
 	toolway, err := run.Toolway()
 	if err != nil {
 		t.Fatal(err)
