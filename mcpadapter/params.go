@@ -94,9 +94,7 @@ func checkResponses(raw json.RawMessage) *jsonrpc.Error {
 // checkPromptArguments refuses arguments of a prompt that are no texts.
 func checkPromptArguments(raw json.RawMessage) *jsonrpc.Error {
 	var arguments map[string]json.RawMessage
-	if json.Unmarshal(raw, &arguments) != nil {
-		return nil // misfit says so
-	}
+	_ = json.Unmarshal(raw, &arguments) // of no object misfit says so
 	for _, name := range sorted(arguments) {
 		if kind := kindOf(arguments[name]); kind != "a string" {
 			return rpcError(jsonrpc.CodeInvalidParams, "params.arguments.%s is %s: want a string", cut(name, 100), kind)
