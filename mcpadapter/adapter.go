@@ -109,6 +109,10 @@ type Config struct {
 	// is kept, and the result says only what was left out.
 	Objects Objects
 
+	// Tasks are the calls that run as tasks. With them the extension io.modelcontextprotocol/tasks is offered to clients of 2026-07-28; Handler must
+	// then make tasks of calls that want to be one (call.Call.Async). Nil: the extension is not offered.
+	Tasks Tasks
+
 	// ServeStale runs calls of cacheable tools whose backend is down too, since the chain may have an old answer. Default: they are refused at
 	// once.
 	ServeStale bool
@@ -238,14 +242,18 @@ func (a *Adapter) implementation() *mcp.Implementation {
 }
 
 // capabilities are what the server offers, whether or not the present catalog has something of each kind: clients cannot be told later.
-func capabilities() *mcp.ServerCapabilities {
-	return &mcp.ServerCapabilities{
+func (a *Adapter) capabilities() *mcp.ServerCapabilities {
+	c := &mcp.ServerCapabilities{
 		Logging:     &mcp.LoggingCapabilities{},
 		Tools:       &mcp.ToolCapabilities{ListChanged: true},
 		Prompts:     &mcp.PromptCapabilities{ListChanged: true},
 		Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 		Completions: &mcp.CompletionCapabilities{},
 	}
+	if a.conf.Tasks != nil {
+		c.AddExtension(tasksExtension, nil)
+	}
+	return c
 }
 
 // newServer returns the SDK server behind both transports. Lists, calls, reads and prompts are answered by middleware, not by the SDK's
@@ -255,7 +263,7 @@ func (a *Adapter) newServer() *mcp.Server {
 		Instructions:              a.conf.Instructions,
 		Logger:                    slog.New(quiet{a.conf.Logger.Handler()}),
 		SupportedProtocolVersions: versions,
-		Capabilities:              capabilities(),
+		Capabilities:              a.capabilities(),
 		// Subscriptions are kept by this door: see subscriptions and listen.
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
@@ -263,6 +271,7 @@ func (a *Adapter) newServer() *mcp.Server {
 			c.TTLMs, c.CacheScope = int(a.conf.CacheTTL.Milliseconds()), "private"
 		},
 	})
+	a.receiveTasks(s)
 	s.AddReceivingMiddleware(a.receive)
 	s.AddSendingMiddleware(plainUpdate)
 	return s

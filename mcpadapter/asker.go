@@ -57,7 +57,12 @@ func (a *Adapter) newCall(ctx context.Context, from asker, m *catalog.Method) *c
 
 // fetch makes a unary call, bounded by limit if it is not 0, and returns the bytes of the reply and how old it is. The error is a *fetchError.
 func (a *Adapter) fetch(ctx context.Context, from asker, m *catalog.Method, request []byte, limit time.Duration) ([]byte, call.Freshness, error) {
-	c := a.newCall(ctx, from, m)
+	return a.fetchBy(ctx, a.newCall(ctx, from, m), request, limit)
+}
+
+// fetchBy is fetch by the call c.
+func (a *Adapter) fetchBy(ctx context.Context, c *call.Call, request []byte, limit time.Duration) ([]byte, call.Freshness, error) {
+	m := c.Method
 	if mayBeCached := a.conf.ServeStale && m.Policy.CacheTTL > 0; m.Backend.State == catalog.Down && !mayBeCached {
 		why := call.Error(codes.Unavailable, "BACKEND_DOWN", fmt.Sprintf("backend %q is down", m.Backend.Name), "hint", "nothing was done; try again later")
 		c.Refuse(why)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -88,6 +89,12 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 		case at.call.Hidden:
 			p.stop()
 			return nil, a.unknownTool(call.WithPrincipal(ctx, at.call.Principal), a.conf.Catalog.Snapshot(), t.name)
+		case at.call.Task != "":
+			p.stop()
+			return a.createdTask(ctx, at.call), nil
+		case ask == nil && t.client.modern && onlyAsTask(at.err):
+			p.stop()
+			return nil, needsTasks("tool " + strconv.Quote(m.Tool.Name) + " runs only as a task")
 		case ask == nil:
 			p.stop()
 			return a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
@@ -156,6 +163,9 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	c.Confirm = t.meta.confirm
 	if m.Service.Mesh {
 		c.View = a.conf.View.Has
+	}
+	if a.conf.Tasks != nil && t.client.modern && t.client.can&canTask != 0 && becomesTask(m) {
+		c.Async = &call.Async{}
 	}
 	at := attempt{call: c}
 	if t.client.can&canForm != 0 {
@@ -232,7 +242,11 @@ func (a *Adapter) finish(ctx context.Context, c *call.Call, k *keeper, err error
 		if st.Code() == codes.Unavailable && c.Method.Backend.State == catalog.Down {
 			return errorResult(c.Method, withdrawn(c.Method), nil)
 		}
-		return errorResult(c.Method, describe(st, c), k.kept())
+		e := describe(st, c)
+		if e.Reason == reasonTaskRequired {
+			e.Hint = "nothing was done: this tool needs a client of protocol version 2026-07-28 that declares the extension " + tasksExtension + "; if there is another tool for this, use it"
+		}
+		return errorResult(c.Method, e, k.kept())
 	case c.Method.Kind().Server && k.shape == asMessage:
 		return k.streamResult()
 	case k.count == 0 && !c.Method.Kind().Server:
@@ -286,8 +300,8 @@ func (k *keeper) keep(f *call.Frame) error {
 		k.full = fmt.Sprintf("%d items", k.maxItems)
 		return errFull
 	}
-	if k.count > 0 && !stream {
-		return nil // the chain reports the second reply of a unary call
+	if k.count > 0 && !stream || k.call != nil && k.call.Task != "" && k.call.Async != nil {
+		return nil // the chain reports the second reply of a unary call; that of one that became a task is empty
 	}
 	if k.shape != asMessage {
 		return k.keepContent(f.Bytes())

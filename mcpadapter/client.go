@@ -15,6 +15,8 @@ const (
 	canURL
 	canSample
 	canRoots
+	// canTask says that its calls may be answered with tasks.
+	canTask
 )
 
 // client is what the door knows about the client of one call.
@@ -103,6 +105,14 @@ func (s *scanner) capabilities() (can abilities, ok bool) {
 				can |= canURL
 			}
 			return ok
+		case "extensions":
+			return s.object(func(name []byte) bool {
+				if string(name) == tasksExtension {
+					can |= canTask
+				}
+				_, ok := s.value()
+				return ok
+			})
 		}
 		return s.anyObject()
 	})

@@ -6,7 +6,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The fast path answers ping, tools/list, tools/call and server/discover without the SDK, which costs more than all the rest of a call
+// The fast path answers ping, tools/list, tools/call, tasks/get, tasks/cancel and server/discover without the SDK, which costs more than all the rest of a call
 // (PERFORMANCE.md). It takes a message only if it is certain that the SDK would come to the same answer; whatever is wrong or unusual is
 // left to the SDK. Both paths end in the same functions of Adapter, and the tests compare them byte for byte.
 
@@ -14,7 +14,7 @@ import (
 type quickRequest struct {
 	id     json.RawMessage
 	method string
-	// name and cursor mean what they say: they are written without escapes.
+	// name, which is the id where the method is one of tasks, and cursor mean what they say: they are written without escapes.
 	name, cursor string
 	arguments    json.RawMessage
 	meta         quickMeta
@@ -53,6 +53,7 @@ const (
 	hasKey
 	hasConfirm
 	hasLogLevel
+	hasTask
 )
 
 // once notes a member; it is false at the second time.
@@ -63,7 +64,7 @@ func once(seen *uint, bit uint) bool {
 }
 
 // quickMethods are the methods of the fast path. Looking one up makes no string of the message's bytes.
-var quickMethods = map[string]string{"ping": "ping", "tools/list": "tools/list", "tools/call": "tools/call", "server/discover": "server/discover"}
+var quickMethods = map[string]string{"ping": "ping", "tools/list": "tools/list", "tools/call": "tools/call", "server/discover": "server/discover", getTask: getTask, cancelTask: cancelTask}
 
 // scanRequest reads a message. It is false for one that is not JSON, or is not for the fast path.
 func scanRequest(data []byte) (q quickRequest, ok bool) {
@@ -100,6 +101,8 @@ func scanRequest(data []byte) (q quickRequest, ok bool) {
 		ok = members|hasArguments == hasName|hasArguments && q.name != ""
 	case "tools/list":
 		ok = members&^hasCursor == 0
+	case getTask, cancelTask:
+		ok = members == hasTask && q.modern()
 	default:
 		ok = members == 0
 	}
@@ -130,6 +133,8 @@ func (s *scanner) params(q *quickRequest) bool {
 		switch string(name) {
 		case "name":
 			return once(&q.seen, hasName) && s.keep(&q.name)
+		case "taskId":
+			return once(&q.seen, hasTask) && s.keep(&q.name)
 		case "cursor":
 			return once(&q.seen, hasCursor) && s.keep(&q.cursor)
 		case "arguments":

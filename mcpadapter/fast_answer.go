@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -90,6 +91,11 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 			out = a.appendMeta(append(out, `,"result":{`...), res.meta, q.modern())
 			out = append(res.append(out, q.modern()), "}}"...)
 		}
+	case getTask, cancelTask:
+		var body []byte
+		if body, err = a.answerTask(ctx, q.method, asker{header: from.header, meta: q.meta.crossing, protocol: version20260728, modern: true}, from.client.can, q.name); err == nil {
+			out = append(append(a.appendMeta(append(out, `,"result":{`...), nil, true), body...), "}}"...)
+		}
 	case "server/discover":
 		out = append(append(append(out, `,"result":`...), a.discovery...), '}')
 	default:
@@ -100,7 +106,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 	}
 	out = append(out, eventEnd...)
 	s.out = out
-	answer.refused = err != nil
+	answer.refused = err != nil && wireError(err).Code != jsonrpc.CodeInternalError // the SDK has no HTTP status for it
 	answer.pieces[0] = s.out
 	if split > 0 {
 		answer.pieces = [3][]byte{s.out[:split], shared, s.out[split:]}
@@ -175,6 +181,6 @@ func (a *Adapter) introduce() error {
 		SupportedVersions []string                `json:"supportedVersions"`
 		Capabilities      *mcp.ServerCapabilities `json:"capabilities"`
 		Instructions      string                  `json:"instructions,omitempty"`
-	}{"complete", a.introduction, a.conf.CacheTTL.Milliseconds(), "private", versions, capabilities(), a.conf.Instructions})
+	}{"complete", a.introduction, a.conf.CacheTTL.Milliseconds(), "private", versions, a.capabilities(), a.conf.Instructions})
 	return err
 }

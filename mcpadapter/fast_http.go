@@ -24,7 +24,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		return false
 	}
 	q, ok := scanRequest(s.body)
-	if !ok || !e.quickHeader(r, &q) {
+	if !ok || !e.adapter.offersQuick(&q) || !e.quickHeader(r, &q) {
 		return false
 	}
 	form, ok := answerForm(r.Header, q.method)
@@ -78,7 +78,7 @@ func (e *endpoint) quickHeader(r *http.Request, q *quickRequest) bool {
 	}
 	version := h.Get(versionHeader)
 	if q.modern() {
-		return version == q.meta.version && h.Get(methodHeader) == q.method && (q.method != "tools/call" || plainName(h.Get(nameHeader)) == q.name)
+		return version == q.meta.version && h.Get(methodHeader) == q.method && (q.name == "" || plainName(h.Get(nameHeader)) == q.name)
 	}
 	if e.stateful != nil || version != "" && version != version20250618 && version != version20251125 {
 		return false

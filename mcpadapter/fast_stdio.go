@@ -79,7 +79,7 @@ func (c *lineConn) quick(line []byte) bool {
 		return false
 	}
 	q, ok := scanRequest(line)
-	if !ok || q.method == "server/discover" && protocol != version20260728 {
+	if !ok || !c.adapter.offersQuick(&q) || q.method == "server/discover" && protocol != version20260728 {
 		return false
 	}
 	from := caller{protocol: version20250618}

@@ -161,6 +161,12 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	if taskMethods[msg.method] && msg.isRequest() {
+		if told, id := plainName(r.Header.Get(nameHeader)), taskIDOf(msg.params); told != id {
+			refuse(w, http.StatusBadRequest, msg.id, rpcError(mcp.CodeHeaderMismatch, "header mismatch: %s is %q, and params.taskId is %q", nameHeader, cut(told, 100), cut(id, 100)))
+			return
+		}
+	}
 	if name, arguments := toolOf(msg); e.adapter.conf.Authenticator != nil && name != "" && e.stepUp(w, r, msg.id, name, arguments) {
 		return
 	}
@@ -274,6 +280,9 @@ var knownMethods = map[string]bool{
 
 // offers says whether a method is answered at all. A level of logging needs a session that remembers it.
 func (e *endpoint) offers(method, version string) bool {
+	if taskMethods[method] {
+		return e.adapter.conf.Tasks != nil && version >= version20260728
+	}
 	return knownMethods[method] || method == "logging/setLevel" && version < version20260728 && e.stateful != nil
 }
 

@@ -32,11 +32,15 @@ func (a *Adapter) streams(ctx context.Context, extra *mcp.RequestExtra) bool {
 func (a *Adapter) noteCall(h http.Header, msg envelope, r *reply) (forget func()) {
 	h.Del(tokenHeader)
 	h.Del(replyHeader)
+	h.Del(taskIDsHeader)
 	if !msg.isRequest() || !asks[msg.method] && msg.method != "subscriptions/listen" && r.principal == nil {
 		return func() {}
 	}
 	if token := numberToken(msg.params); token != "" && msg.method == "tools/call" {
 		h.Set(tokenHeader, token)
+	}
+	if ids := listenTaskIDs(msg.params); ids != "" && msg.method == "subscriptions/listen" {
+		h.Set(taskIDsHeader, ids)
 	}
 	key := rand.Text()
 	h.Set(replyHeader, key)

@@ -29,8 +29,12 @@ func (a *Adapter) listen(ctx context.Context, next mcp.MethodHandler, method str
 	if params.Notifications == nil {
 		return nil, invalidParams("params.notifications is missing: want the notifications to listen for")
 	}
+	tasks, err := a.wantedTasks(req.GetExtra().Header.Get(taskIDsHeader), abilitiesOf(params.Meta[mcp.MetaKeyClientCapabilities]))
+	if err != nil {
+		return nil, err
+	}
 	l := listener{adapter: a, send: send, meta: `"_meta":{"` + metaSubscription + `":` + string(id) + `}`}
-	if err := l.run(ctx, askerOf(req, params.Meta), *params.Notifications); err != nil {
+	if err := l.run(ctx, askerOf(req, params.Meta), honoured{*params.Notifications, tasks}); err != nil {
 		return nil, err
 	}
 	return &rawResult{ResultBase: mcp.ResultBase{Meta: mcp.Meta{metaSubscription: id}}, body: []byte(`"resultType":"complete"`)}, nil
@@ -54,6 +58,12 @@ func (a *Adapter) listenerOf(ctx context.Context, x *mcp.RequestExtra) (json.Raw
 	}
 }
 
+// honoured are the subscriptions that a client wants, or gets.
+type honoured struct {
+	mcp.NotificationSubscriptions
+	TaskIDs []string `json:"taskIds,omitempty"`
+}
+
 // listener is one subscriptions/listen.
 type listener struct {
 	adapter *Adapter
@@ -75,7 +85,7 @@ func (l *listener) notify(method, params string) {
 }
 
 // run acknowledges what of the subscriptions can be kept, and keeps it until ctx ends.
-func (l *listener) run(ctx context.Context, from asker, want mcp.NotificationSubscriptions) error {
+func (l *listener) run(ctx context.Context, from asker, want honoured) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -95,11 +105,12 @@ func (l *listener) run(ctx context.Context, from asker, want mcp.NotificationSub
 		defer l.mu.Unlock()
 		l.ended = true // somebody may be about to notify still
 	}()
-	honoured := want
-	honoured.ResourceSubscriptions = l.watch(ctx, from, want.ResourceSubscriptions, &watching)
-	err := l.send([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{` + l.meta + `,"notifications":` + string(encoded(honoured)) + `}}`))
+	kept := want
+	kept.ResourceSubscriptions = l.watch(ctx, from, want.ResourceSubscriptions, &watching)
+	kept.TaskIDs = l.watchTasks(ctx, from, want.TaskIDs, &watching)
+	err := l.send([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{` + l.meta + `,"notifications":` + string(encoded(kept)) + `}}`))
 	l.mu.Unlock()
-	if err != nil || !want.ToolsListChanged && !want.PromptsListChanged && !want.ResourcesListChanged && len(honoured.ResourceSubscriptions) == 0 {
+	if err != nil || !want.ToolsListChanged && !want.PromptsListChanged && !want.ResourcesListChanged && len(kept.ResourceSubscriptions) == 0 && len(kept.TaskIDs) == 0 {
 		return err
 	}
 	<-ctx.Done()

@@ -28,6 +28,8 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				return nil, invalidParams("tools/call needs params with a tool name")
 			}
 			return a.callTool(ctx, r)
+		case getTask, updateTask, cancelTask:
+			return a.receiveTask(ctx, method, req)
 		case "subscriptions/listen":
 			return a.listen(ctx, next, method, req)
 		case "initialize":
@@ -35,7 +37,7 @@ func (a *Adapter) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			if conn, ok := ctx.Value(lineKey{}).(*lineConn); ok {
 				conn.keepSession(req.GetSession())
 			}
-			return forTransport(ctx, res), err
+			return a.forTransport(ctx, res), err
 		case "logging/setLevel":
 			return a.setLogLevel(ctx, next, method, req)
 		}
@@ -62,15 +64,19 @@ func (a *Adapter) panicked(ctx context.Context, method string, r any) {
 	a.conf.Logger.ErrorContext(ctx, "panic in a request", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 }
 
-// forTransport takes from the result of initialize what its transport cannot carry: over HTTP without sessions there is no stream on
-// which an older client could hear of changes.
-func forTransport(ctx context.Context, res mcp.Result) mcp.Result {
+// forTransport takes from the result of initialize what is for 2026-07-28 only, and what its transport cannot carry: over HTTP without sessions there
+// is no stream on which an older client could hear of changes.
+func (a *Adapter) forTransport(ctx context.Context, res mcp.Result) mcp.Result {
 	r, ok := res.(*mcp.InitializeResult)
-	if _, stateless := ctx.Value(requestKey{}).(context.Context); !ok || !stateless {
+	if !ok {
 		return res
 	}
 	told := *r
-	told.Capabilities = capabilities()
+	told.Capabilities = a.capabilities()
+	told.Capabilities.Extensions = nil
+	if _, stateless := ctx.Value(requestKey{}).(context.Context); !stateless {
+		return &told
+	}
 	told.Capabilities.Tools.ListChanged = false
 	told.Capabilities.Logging = nil
 	told.Capabilities.Prompts.ListChanged = false

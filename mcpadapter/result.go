@@ -21,14 +21,14 @@ type result struct {
 	echo       bool
 	isError    bool
 	meta       map[string]any
-	// input, if not nil, are all members of a result that asks for input instead.
-	input []byte
+	// instead, if not nil, are all members of a result that asks for input, or names a task, instead.
+	instead []byte
 }
 
 // append appends the members of the result, _meta aside.
 func (r *result) append(dst []byte, modern bool) []byte {
-	if r.input != nil {
-		return append(dst, r.input...)
+	if r.instead != nil {
+		return append(dst, r.instead...)
 	}
 	dst = append(dst, `"content":[`...)
 	if r.echo {

@@ -222,7 +222,7 @@ func (a *Adapter) inputResult(m *catalog.Method, t *toolCall, at attempt, ask *t
 	if err != nil {
 		return nil, err
 	}
-	return &result{input: appendInput(nil, put, sealed)}, nil
+	return &result{instead: appendInput(nil, put, sealed)}, nil
 }
 
 // appendInput appends the members of an input_required result.

@@ -228,7 +228,9 @@ func (c *lineConn) accept(l inputLine) (jsonrpc.Message, error) {
 		}
 		switch e.method {
 		case "subscriptions/listen":
-			msg.Extra = extra(listenIDHeader, string(e.id))
+			x := extra(listenIDHeader, string(e.id))
+			x.Header.Set(taskIDsHeader, listenTaskIDs(e.params))
+			msg.Extra = x
 		case "tools/call":
 			if token := numberToken(e.params); token != "" {
 				msg.Extra = extra(tokenHeader, token)

@@ -13,10 +13,14 @@ const (
 	TaskForbidden
 	// TaskRequired refuses calls of callers that do not want a task.
 	TaskRequired
+	// TaskPreferred runs a call as a task also if its caller only says that it can be given one.
+	TaskPreferred
 )
 
-// String returns "optional", "forbidden" or "required".
-func (t TaskSupport) String() string { return [...]string{"optional", "forbidden", "required"}[t] }
+// String returns "optional", "forbidden", "required" or "preferred".
+func (t TaskSupport) String() string {
+	return [...]string{"optional", "forbidden", "required", "preferred"}[t]
+}
 
 func taskSupportOf(t toolwayv1.TaskSupport) TaskSupport {
 	switch t {
@@ -24,6 +28,8 @@ func taskSupportOf(t toolwayv1.TaskSupport) TaskSupport {
 		return TaskForbidden
 	case toolwayv1.TaskSupport_TASK_SUPPORT_REQUIRED:
 		return TaskRequired
+	case toolwayv1.TaskSupport_TASK_SUPPORT_PREFERRED:
+		return TaskPreferred
 	}
 	return TaskOptional
 }
