@@ -1,6 +1,7 @@
 package mcpadapter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,7 +81,7 @@ func (a *Adapter) createdTask(ctx context.Context, c *call.Call) *result {
 		a.conf.Logger.WarnContext(ctx, "a task that was just made cannot be read", "task", c.Task, "error", err)
 		t = &task.Task{ID: c.Task, State: task.Working, Created: c.Start, Updated: c.Start}
 	}
-	return &result{instead: append(appendTask(nil, t, mcpStatus(t)), `,"resultType":"task"`...)}
+	return &result{instead: append(taskMembers(t, mcpStatus(t)), `,"resultType":"task"`...)}
 }
 
 // taskParams are the params of all three methods.
@@ -188,7 +189,7 @@ func (a *Adapter) task(ctx context.Context, from asker, id string) (*identity.Pr
 func (a *Adapter) passTask(ctx context.Context, from asker, method, id string) (p *identity.Principal, through bool, err error) {
 	m := a.conf.Catalog.Snapshot().Method(method)
 	if m == nil {
-		return call.PrincipalFrom(ctx), false, nil
+		return cmp.Or(call.PrincipalFrom(ctx), identity.Anonymous), false, nil
 	}
 	request, err := m.Request().AppendParam(nil, "id", []string{id})
 	if err == nil && method == apiGetTask { // JSON would be of no use
@@ -240,9 +241,9 @@ func mcpStatus(t *task.Task) string {
 // taskTime is the form of times.
 const taskTime = "2006-01-02T15:04:05.000Z"
 
-// appendTask appends the members that a task has in every status.
-func appendTask(dst []byte, t *task.Task, status string) []byte {
-	dst = appendString(append(dst, `"taskId":`...), t.ID)
+// taskMembers returns the members that a task has in every status.
+func taskMembers(t *task.Task, status string) []byte {
+	dst := appendString([]byte(`"taskId":`), t.ID)
 	dst = append(append(append(dst, `,"status":"`...), status...), '"')
 	if text := taskMessage(t); text != "" {
 		dst = appendString(append(dst, `,"statusMessage":`...), text)

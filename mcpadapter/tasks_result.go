@@ -37,17 +37,17 @@ func taskMessage(t *task.Task) string {
 func (a *Adapter) detailedTask(ctx context.Context, p *identity.Principal, t *task.Task) ([]byte, error) {
 	told := mcpStatus(t)
 	if told != "completed" {
-		return appendTask(nil, t, told), nil
+		return taskMembers(t, told), nil
 	}
 	m := a.conf.Catalog.Snapshot().Method(t.Method)
 	if broken := unanswered(t, m); broken != nil {
-		return appendError(appendTask(nil, t, "failed"), broken), nil
+		return appendError(taskMembers(t, "failed"), broken), nil
 	}
 	res, err := a.taskResult(ctx, p, t, m)
 	if err != nil {
 		return nil, err
 	}
-	out := append(appendTask(nil, t, told), `,"result":{`...)
+	out := append(taskMembers(t, told), `,"result":{`...)
 	return append(res.append(a.appendMeta(out, res.meta, false), true), '}'), nil
 }
 

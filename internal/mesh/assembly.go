@@ -130,6 +130,9 @@ func (m *Mesh) openDoors(version string, visible call.Visibility) error {
 		StreamAge: time.Duration(c.MCP.StreamAge), StateKey: stateKey, ServeStale: c.Cache.Stale > 0,
 		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible,
 	}
+	if m.tasks != nil {
+		mcp.Tasks = m.tasks
+	}
 	c.Results.shape(&mcp, m.state.objects)
 	if m.mcp, err = openViews(c.MCP, mcp); err != nil {
 		return err

@@ -40,6 +40,8 @@ const (
 	TaskSupport_TASK_SUPPORT_FORBIDDEN TaskSupport = 2
 	// Always: a call of a caller that does not want a task is refused.
 	TaskSupport_TASK_SUPPORT_REQUIRED TaskSupport = 3
+	// For callers that say that they can be given a task but cannot ask for one, as MCP clients with the tasks extension; else as optional.
+	TaskSupport_TASK_SUPPORT_PREFERRED TaskSupport = 4
 )
 
 // Enum value maps for TaskSupport.
@@ -49,12 +51,14 @@ var (
 		1: "TASK_SUPPORT_OPTIONAL",
 		2: "TASK_SUPPORT_FORBIDDEN",
 		3: "TASK_SUPPORT_REQUIRED",
+		4: "TASK_SUPPORT_PREFERRED",
 	}
 	TaskSupport_value = map[string]int32{
 		"TASK_SUPPORT_UNSPECIFIED": 0,
 		"TASK_SUPPORT_OPTIONAL":    1,
 		"TASK_SUPPORT_FORBIDDEN":   2,
 		"TASK_SUPPORT_REQUIRED":    3,
+		"TASK_SUPPORT_PREFERRED":   4,
 	}
 )
 
@@ -1271,12 +1275,13 @@ const file_toolway_v1_options_proto_rawDesc = "" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
-	"\x0eROLE_ASSISTANT\x10\x02*}\n" +
+	"\x0eROLE_ASSISTANT\x10\x02*\x99\x01\n" +
 	"\vTaskSupport\x12\x1c\n" +
 	"\x18TASK_SUPPORT_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TASK_SUPPORT_OPTIONAL\x10\x01\x12\x1a\n" +
 	"\x16TASK_SUPPORT_FORBIDDEN\x10\x02\x12\x19\n" +
-	"\x15TASK_SUPPORT_REQUIRED\x10\x03*d\n" +
+	"\x15TASK_SUPPORT_REQUIRED\x10\x03\x12\x1a\n" +
+	"\x16TASK_SUPPORT_PREFERRED\x10\x04*d\n" +
 	"\bApproval\x12\x18\n" +
 	"\x14APPROVAL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAPPROVAL_NONE\x10\x01\x12\x14\n" +
