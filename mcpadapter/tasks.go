@@ -48,6 +48,8 @@ type Tasks interface {
 	Result(ctx context.Context, p *identity.Principal, id string) ([][]byte, error)
 	// Cancel asks for the end of a task.
 	Cancel(ctx context.Context, p *identity.Principal, id string) (*task.Task, error)
+	// Provide gives a task that waits for input an encoded toolway.v1.InputResponses.
+	Provide(ctx context.Context, p *identity.Principal, id string, responses []byte) (*task.Task, error)
 	// Watch gives each event after a sequence to each, as they come, and returns nil after the last.
 	Watch(ctx context.Context, p *identity.Principal, id string, after uint64, each func(task.Event) error) error
 }
@@ -123,7 +125,7 @@ func (a *Adapter) receiveTask(ctx context.Context, method string, req mcp.Reques
 	if method == updateTask && can&canTask != 0 && p.InputResponses == nil {
 		return nil, invalidParams("params.inputResponses is missing")
 	}
-	body, err := a.answerTask(ctx, method, askerOf(req, p.Meta), can, p.TaskID)
+	body, err := a.answerTask(ctx, method, askerOf(req, p.Meta), can, p.TaskID, p.InputResponses)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +147,7 @@ func taskIDOf(params json.RawMessage) string {
 }
 
 // answerTask answers a method of tasks with the members of the result, _meta aside. The error is a JSON-RPC error.
-func (a *Adapter) answerTask(ctx context.Context, method string, from asker, can abilities, id string) ([]byte, error) {
+func (a *Adapter) answerTask(ctx context.Context, method string, from asker, can abilities, id string, responses map[string]json.RawMessage) ([]byte, error) {
 	switch {
 	case can&canTask == 0:
 		return nil, needsTasks(method + " is of an extension")
@@ -165,7 +167,7 @@ func (a *Adapter) answerTask(ctx context.Context, method string, from asker, can
 	case err != nil:
 		return nil, taskError(id, err)
 	case method == updateTask:
-		return []byte(ack), nil // no task asks for anything, and responses that nothing asks for are to be ignored
+		return []byte(ack), taskError(id, a.provide(ctx, p, t, responses))
 	}
 	body, err := a.detailedTask(ctx, p, t)
 	if err != nil {
@@ -230,6 +232,8 @@ func taskError(id string, err error) error {
 // answered with a tool error.
 func mcpStatus(t *task.Task) string {
 	switch {
+	case t.State == task.InputRequired:
+		return "input_required"
 	case !t.State.Final():
 		return "working"
 	case t.State == task.Cancelled:

@@ -414,10 +414,6 @@ func TestTaskLifetime(t *testing.T) {
 // TestTaskWithoutResult pins what becomes of tasks that have no result which a call could have: MCP's "failed", and of answers that are too large.
 func TestTaskWithoutResult(t *testing.T) {
 	j := newJobs(t, nil).start()
-	got := j.ended(j.create("jobs_run", "ask"))
-	if failure, _ := got["error"].(map[string]any); got["status"] != "failed" || failure["code"] != float64(-32603) || got["result"] != nil || !strings.Contains(fmt.Sprint(failure["message"]), "asks the person") {
-		t.Errorf("task that asks = %v, want it failed", got)
-	}
 	for act, want := range map[string]string{"large": "too large for a result", "huge": "more than tasks keep"} {
 		got := j.ended(j.create("jobs_run", act))
 		raw, _ := json.Marshal(got["result"])
