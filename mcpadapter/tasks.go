@@ -201,7 +201,7 @@ func (a *Adapter) passTask(ctx context.Context, from asker, method, id string) (
 		return nil, true, status.Error(codes.NotFound, err.Error())
 	}
 	c := a.newCall(ctx, from, m)
-	_, err = a.fetchBy(ctx, c, request, 0)
+	_, _, err = a.fetchBy(ctx, c, request, 0)
 	return c.Principal, true, err
 }
 
