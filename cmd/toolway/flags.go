@@ -26,6 +26,8 @@ type sourceFlags struct {
 	logLevel    string
 	lock        string             // of commands with --lock
 	change      func(*mesh.Config) // of commands that need another configuration than the operator's
+	mesh        string             // a running mesh in place of backends, of commands with --mesh
+	tokenFile   string
 	// calls is set by commands that call: only their calls belong into the audit.
 	calls bool
 }
@@ -38,6 +40,12 @@ func (f *sourceFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.allow, "allow-metadata", nil, "metadata `KEY` (or pattern x-acme-*) that may cross to backends; repeatable")
 	fs.StringVar(&f.logFormat, "log-format", "", "`FORMAT` of the log on standard error: text or json (default: text on a terminal, else json)")
 	fs.StringVar(&f.logLevel, "log-level", "", "`LEVEL` of the log: debug, info, warn or error (default info)")
+}
+
+// registerMesh adds --mesh and --token-file, for commands that can stand before a running mesh.
+func (f *sourceFlags) registerMesh(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.mesh, "mesh", "", "`TARGET` of the gRPC door of a running mesh, in place of backends; it alone is told who calls (default 127.0.0.1:7070 where nothing else is named)")
+	cmd.Flags().StringVar(&f.tokenFile, "token-file", "", "`FILE` with the bearer token that says who calls the mesh; default TOOLWAY_TOKEN, or an API key in TOOLWAY_API_KEY")
 }
 
 // registerLock adds --lock, for commands that serve.

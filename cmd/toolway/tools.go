@@ -28,7 +28,7 @@ func toolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools",
 		Short: "List, show and call tools",
-		Long:  "List, show and call tools of a gRPC server, a descriptor file, or a running mesh (--backend 127.0.0.1:7070, the default).",
+		Long:  "List, show and call tools of a gRPC server, a descriptor file, or a running mesh (--mesh TARGET; 127.0.0.1:7070 is the default).",
 		Args:  cobra.NoArgs, // an unknown subcommand is an error, not a request for help
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -43,12 +43,22 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Backends) == 0 {
-		b, err := mesh.ParseBackend("mesh-on-this-machine=127.0.0.1:7070") // its name says in every message where the command looked
+	o := mesh.Options{Version: currentVersion(), NoStore: true}
+	switch {
+	case f.mesh != "" && len(c.Backends) > 0:
+		return nil, errors.New("--mesh names a running mesh, which has backends of its own: leave out --backend, --descriptors and the configuration's backends, or --mesh")
+	case len(c.Backends) == 0:
+		o.LoginTo = "mesh-on-this-machine" // its name says in every message where the command looked
+		target := "127.0.0.1:7070"
+		if f.mesh != "" {
+			o.LoginTo, target = "mesh", f.mesh
+		}
+		b, err := mesh.ParseBackend(o.LoginTo + "=" + target)
 		if err != nil {
 			return nil, err
 		}
 		c.Backends = append(c.Backends, b)
+		o.Login = credential(f.tokenFile)
 	}
 	if !f.calls {
 		c.Audit = mesh.Audit{}
@@ -59,7 +69,8 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 			return nil, err
 		}
 	}
-	m, err := mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), NoStore: true})
+	o.Logger = log
+	m, err := mesh.Open(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +122,7 @@ func toolsListCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	f.registerMesh(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print tools as MCP's tools/list has them")
 	return cmd
 }
@@ -156,6 +168,7 @@ func toolsShowCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	f.registerMesh(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the tool as MCP's tools/list has it, with its policy")
 	cmd.Flags().BoolVar(&whole, "whole", false, "cut nothing of the schemas, however large they are")
 	cmd.Flags().StringVar(&profile, "profile", "portable", "schema `PROFILE`: portable, full or strict")
@@ -213,6 +226,7 @@ func toolsCallCommand() *cobra.Command {
 	}
 	f.calls = true
 	f.register(cmd)
+	f.registerMesh(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "deadline of the call (default: the method's)")
 	return cmd
 }

@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +48,10 @@ type Options struct {
 	Stdio call.Credentials
 	// NoStore leaves durable state alone, which a mesh that serves may hold: for commands that only look, or make one call.
 	NoStore bool
+	// Login says who calls towards the backend named LoginTo, which is a mesh itself: for the command line before a running mesh. No other
+	// backend is ever given it. Nil: nobody.
+	Login   func(http.Header) error
+	LoginTo string
 }
 
 // Mesh is an assembled mesh. Its methods may be used concurrently; Close ends it.
@@ -68,6 +75,8 @@ type Mesh struct {
 	minter    *identity.Minter        // nil: no backend gets minted credentials
 	httpTLS   *tls.Config             // nil: the HTTP doors are plaintext
 	stdio     call.Credentials
+	login     func(http.Header) error // nil: none
+	loginTo   string
 
 	complete atomic.Bool // every backend has been read once
 	draining atomic.Bool
@@ -84,7 +93,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := c.Normalise(); err != nil {
 		return nil, err
 	}
-	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, stdio: o.Stdio, leaving: make(chan struct{}), worked: make(chan struct{})}
+	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, stdio: o.Stdio, login: o.Login, loginTo: o.LoginTo, leaving: make(chan struct{}), worked: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -139,7 +148,11 @@ func (m *Mesh) attempts() func(*catalog.Method) grpc.StreamClientInterceptor {
 func (m *Mesh) sources(b Backend) ([]catalog.Source, error) {
 	var out []catalog.Source
 	if len(b.Targets) > 0 {
-		conn, err := dial.Open(dial.Config{Name: b.Name, Targets: b.Targets, TLS: b.TLS.dial(), MaxRecvBytes: b.MaxMessageBytes})
+		conf := dial.Config{Name: b.Name, Targets: b.Targets, TLS: b.TLS.dial(), MaxRecvBytes: b.MaxMessageBytes}
+		if m.login != nil && b.Name == m.loginTo {
+			conf.Options = append(conf.Options, grpc.WithPerRPCCredentials(login{m.login, b.TLS != nil || onlyLoopback(b.Targets)}))
+		}
+		conn, err := dial.Open(conf)
 		if err != nil {
 			return nil, err
 		}
@@ -153,6 +166,38 @@ func (m *Mesh) sources(b Backend) ([]catalog.Source, error) {
 		out = append(out, catalog.Kept(m.contractFile(b.Name)))
 	}
 	return out, nil
+}
+
+// login are the credentials of whoever runs a command, for one mesh.
+type login struct {
+	headers func(http.Header) error
+	safe    bool
+}
+
+// GetRequestMetadata returns the headers that say who calls.
+func (l login) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	h := http.Header{}
+	if err := l.headers(h); err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	if len(h) > 0 && !l.safe {
+		return nil, status.Error(codes.Unauthenticated, "a credential is not sent in the clear to another machine: reach the mesh by TLS, as grpcs://host:port")
+	}
+	out := map[string]string{}
+	for k, vs := range h {
+		out[strings.ToLower(k)] = vs[0]
+	}
+	return out, nil
+}
+
+// RequireTransportSecurity is false: a mesh on this machine needs none, and others are refused above.
+func (l login) RequireTransportSecurity() bool { return false }
+
+// onlyLoopback says whether all targets are on this machine.
+func onlyLoopback(targets []string) bool {
+	return !slices.ContainsFunc(targets, func(t string) bool {
+		return !strings.HasPrefix(t, "unix") && !loopback(strings.TrimPrefix(t, "dns:///"))
+	})
 }
 
 func (t *TLS) dial() *dial.TLS {
