@@ -158,7 +158,9 @@ func (s *Set) For(m *catalog.Method) *Method {
 
 func (s *Set) bind(m *catalog.Method) *Method {
 	out := &Method{set: s, method: m, facts: factsOf(m), byDefault: !s.config.Deny || m.Service.Infrastructure}
-	covers := func(match func(*catalog.Method) bool) bool { return match == nil && !m.Service.Mesh || match != nil && match(m) }
+	covers := func(match func(*catalog.Method) bool) bool {
+		return match == nil && !m.Service.Mesh || match != nil && match(m)
+	}
 	for _, t := range s.config.Tenancies {
 		if !covers(t.Match) {
 			continue
