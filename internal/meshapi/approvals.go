@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -106,6 +107,8 @@ const (
 	defaultApprovals = 50
 	maxApprovals     = 500
 	maxComment       = 1000
+	// approvalToken begins the tokens of pages, so that a word that happens to be a number is none.
+	approvalToken = "a."
 )
 
 // ListApprovals returns approvals, the newest first.
@@ -117,8 +120,9 @@ func (s *approvals) ListApprovals(ctx context.Context, in *toolwayv1.ListApprova
 	size = cmp.Or(size, defaultApprovals)
 	before := int64(1<<63 - 1)
 	if token := in.GetPageToken(); token != "" {
+		position, own := strings.CutPrefix(token, approvalToken)
 		var err error
-		if before, err = strconv.ParseInt(token, 36, 64); err != nil {
+		if before, err = strconv.ParseInt(position, 36, 64); !own || err != nil || before <= 0 {
 			return nil, call.Error(codes.InvalidArgument, "PAGE_TOKEN", "page_token is not one that this method has given", "hint", "begin again without it")
 		}
 	}
@@ -136,7 +140,7 @@ func (s *approvals) ListApprovals(ctx context.Context, in *toolwayv1.ListApprova
 		if at := a.Created.UnixNano(); at >= before || !sees(p, a) || in.GetState() != 0 && heldState(a.Now(now)) != in.GetState() {
 			continue
 		} else if len(out.Approvals) >= size && at != last { // those of one instant stay together
-			out.NextPageToken = strconv.FormatInt(last, 36)
+			out.NextPageToken = approvalToken + strconv.FormatInt(last, 36)
 			break
 		} else {
 			last = at

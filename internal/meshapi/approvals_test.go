@@ -209,9 +209,12 @@ func TestListApprovals(t *testing.T) {
 		t.Errorf("used ones: %s", got)
 	}
 	client := service(t, boss, meshapi.ApprovalOptions{Store: store})
-	for want, in := range map[string]*toolwayv1.ListApprovalsRequest{"PAGE_SIZE": {PageSize: 501}, "PAGE_TOKEN": {PageToken: "!"}} {
-		if _, err := client.ListApprovals(t.Context(), in); reason(err) != "InvalidArgument "+want {
-			t.Errorf("%v: %v, want %s", in, err, want)
+	if _, err := client.ListApprovals(t.Context(), &toolwayv1.ListApprovalsRequest{PageSize: 501}); reason(err) != "InvalidArgument PAGE_SIZE" {
+		t.Errorf("a page too large: %v", err)
+	}
+	for _, token := range []string{"!", "zz", "r.zz", "a.", "a.0", "a.-zz", "a.zz!"} {
+		if _, err := client.ListApprovals(t.Context(), &toolwayv1.ListApprovalsRequest{PageToken: token}); reason(err) != "InvalidArgument PAGE_TOKEN" {
+			t.Errorf("page_token %q: %v, want PAGE_TOKEN", token, err)
 		}
 	}
 }
