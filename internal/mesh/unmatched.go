@@ -15,6 +15,8 @@ import (
 type selector struct {
 	where string
 	match Match
+	// mesh says that patterns without the mesh's package are for its own API too, as those of limits are and those of rules are not.
+	mesh bool
 }
 
 // selectors are those that the catalog does not check itself.
@@ -22,7 +24,12 @@ func (c *Config) selectors() []selector {
 	var out []selector
 	add := func(where string, m Match) {
 		if len(m.Methods) > 0 || m.Backend != "" || len(m.Labels) > 0 {
-			out = append(out, selector{where, m})
+			out = append(out, selector{where: where, match: m})
+		}
+	}
+	addPatterns := func(where string, patterns []string) {
+		if len(patterns) > 0 {
+			out = append(out, selector{where: where, match: Match{Methods: patterns}, mesh: true})
 		}
 	}
 	for i, r := range c.Rules.List {
@@ -32,12 +39,12 @@ func (c *Config) selectors() []selector {
 		add(fmt.Sprintf("rules.tenants[%d].match", i), t.Match)
 	}
 	for i, l := range c.Limits.Methods {
-		add(fmt.Sprintf("limits.methods[%d]", i), Match{Methods: l.Methods})
+		addPatterns(fmt.Sprintf("limits.methods[%d]", i), l.Methods)
 	}
 	for i, h := range c.Attempts.Hedge {
-		add(fmt.Sprintf("attempts.hedge[%d]", i), Match{Methods: h.Methods})
+		addPatterns(fmt.Sprintf("attempts.hedge[%d]", i), h.Methods)
 	}
-	add("idempotency.methods", Match{Methods: c.Idempotency.Methods})
+	addPatterns("idempotency.methods", c.Idempotency.Methods)
 	return out
 }
 
@@ -76,6 +83,9 @@ func (sel *selector) unmatched(s *catalog.Snapshot) []string {
 		of += " with label " + strings.Join(labels, " or ")
 	}
 	hit := func(patterns ...string) bool {
+		if sel.mesh {
+			return slices.ContainsFunc(s.Methods(), func(m *catalog.Method) bool { return matchesMethod(patterns, m.FullMethod) })
+		}
 		match, err := (&Match{Methods: patterns, Backend: backend, Labels: labels}).matcher("")
 		return err != nil || match == nil || slices.ContainsFunc(s.Methods(), match)
 	}

@@ -23,6 +23,10 @@ func TestUnmatched(t *testing.T) {
 		{"attempts: {hedge: [{methods: ['shop.*'], delay: 50ms}]}", `attempts.hedge[0]: "shop.*" names no method`},
 		{"idempotency: {methods: ['shop.*']}", `idempotency.methods: "shop.*" names no method`},
 		{"data_flow: {rules: [{from: {label: nope}, to: {backends: ['*']}}]}", `data_flow.rules[0].from.label: no field of a reply has the label "nope"`},
+		{"rules: {list: [{name: r, match: '*/ListTools'}]}", `rules.list[0] (r).match: "*/ListTools" names no method`},
+		{"limits: {methods: [{methods: ['*/ListTools'], rate: {per_second: 1}}]}", ""},
+		{"attempts: {hedge: [{methods: ['*/ListTools'], delay: 50ms}]}", ""},
+		{"idempotency: {methods: ['*/ListTools']}", ""},
 		{"rules: {list: [{name: r, match: 'agentops.*'}, {name: all}, {name: own, match: 'toolway.*'}]}", ""},
 	} {
 		path := filepath.Join(dir, "toolway.yaml")
