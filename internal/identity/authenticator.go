@@ -125,6 +125,9 @@ func (a *Authenticator) Authenticate(ctx context.Context, c Credentials) (*Princ
 	case p == nil && !c.None() && len(a.certs) > 0:
 		return nil, errCertificate
 	}
+	if c.Environment {
+		return nil, errMissingEnvironment
+	}
 	return nil, errMissing
 }
 

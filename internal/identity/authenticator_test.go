@@ -64,12 +64,17 @@ func TestAPIKeys(t *testing.T) {
 		{"good and expired", identity.Credentials{Bearer: key, APIKey: old}, identity.APIKeyExpired},
 		{"a token where there are none", identity.Credentials{Bearer: "a.b.c"}, identity.UnknownIssuer},
 		{"nothing", identity.Credentials{}, identity.MissingCredentials},
+		{"nothing in the environment", identity.Credentials{Environment: true}, identity.MissingCredentials},
+		{"in the environment", identity.Credentials{APIKey: key, Environment: true}, ""},
 		{"nothing over TLS", identity.Credentials{TLS: &tls.ConnectionState{}}, identity.MissingCredentials},
 		{"malformed", identity.Credentials{APIKey: key, Malformed: true}, identity.MalformedCredentials},
 	} {
 		p, err := a.Authenticate(t.Context(), c.credentials)
 		if reason, _ := identity.Reason(err); reason != c.reason {
 			t.Errorf("%s: reason %q (%v), want %q", c.name, reason, err, c.reason)
+		}
+		if _, metadata := identity.Reason(err); c.reason == identity.MissingCredentials && strings.Contains(metadata["hint"], "TOOLWAY_TOKEN") != c.credentials.Environment {
+			t.Errorf("%s: the hint %q is another door's", c.name, metadata["hint"])
 		}
 		if c.reason == "" && (p == nil || p.ID != "key:ci" || p.Tenant != "acme" || fmt.Sprint(p.Scopes) != "[a b]" || p.How != "api-key") {
 			t.Errorf("%s: principal %+v", c.name, p)

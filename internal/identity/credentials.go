@@ -13,6 +13,8 @@ type Credentials struct {
 	Bearer, APIKey string
 	// Malformed says that the caller sent credentials that are none of these, or several of one kind.
 	Malformed bool
+	// Environment says that they are those of a process, which its environment has instead of a header. It is for hints alone.
+	Environment bool
 	// TLS is the connection's state, with the client's verified certificate chains; nil without TLS.
 	TLS *tls.ConnectionState
 }

@@ -79,6 +79,8 @@ func Reason(err error) (reason string, metadata map[string]string) {
 var (
 	errMissing = refuse(MissingCredentials, "the call brings no credentials",
 		"send an access token as authorization: Bearer TOKEN, or an API key as x-api-key")
+	errMissingEnvironment = refuse(MissingCredentials, "the call brings no credentials",
+		"start the server's process with an access token in TOOLWAY_TOKEN, or an API key in TOOLWAY_API_KEY, in its environment")
 	errMalformed = refuse(MalformedCredentials, "the credentials are not in a form that is taken here",
 		"send one access token as authorization: Bearer TOKEN, or one API key as x-api-key")
 	errAmbiguous = refuse(AmbiguousCredentials, "the credentials name different callers",

@@ -44,8 +44,10 @@ func (m *Mesh) stdioContext(ctx context.Context) context.Context {
 	if m.auth == nil {
 		return call.WithPrincipal(ctx, identity.Anonymous)
 	}
-	ctx = call.WithCredentials(ctx, m.stdio)
-	p, err := m.auth.Authenticate(ctx, m.stdio)
+	credentials := m.stdio
+	credentials.Environment = true
+	ctx = call.WithCredentials(ctx, credentials)
+	p, err := m.auth.Authenticate(ctx, credentials)
 	if err != nil {
 		reason, _ := identity.Reason(err)
 		m.log.Warn("the caller is not known, so its calls are refused: give the server's process TOOLWAY_TOKEN or TOOLWAY_API_KEY in its environment", "reason", reason)

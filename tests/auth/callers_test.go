@@ -141,6 +141,9 @@ func TestStdio(t *testing.T) {
 				if c.want == "" && (got.IsError || !strings.Contains(got.Text(), "hello")) || c.want != "" && (!got.IsError || !strings.Contains(got.Text(), c.want)) {
 					t.Errorf("call: %+v, want %q", got, c.want)
 				}
+				if c.want == "MISSING_CREDENTIALS" && (!strings.Contains(got.Text(), "TOOLWAY_TOKEN") || strings.Contains(got.Text(), "Bearer")) {
+					t.Errorf("%s does not name the environment", got.Text())
+				}
 				if c.want == "INSUFFICIENT_SCOPE" && !strings.Contains(got.Text(), "probe probe.ask") {
 					t.Errorf("%s does not name all scopes", got.Text())
 				}
