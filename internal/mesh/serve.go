@@ -74,6 +74,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 			})
 		case "http":
 			doors = start(l, m.httpHandler())
+			m.warnAudiences(l.Addr().String())
 		case "admin":
 			admin = start(l, m.adminHandler())
 		}
