@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-
 	"github.com/toolway/toolway/internal/toolschema"
 	"github.com/toolway/toolway/mcpadapter"
 )
@@ -66,7 +64,8 @@ func (vs views) unknown(name string) any {
 		}
 	}
 	text := fmt.Sprintf("there is no view %q%s", strings.ToValidUTF8(name[:min(len(name), 100)], ""), didYouMean(name, names))
-	return map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": jsonrpc.CodeInvalidRequest, "message": text}}
+	const invalidRequest = -32600 // JSON-RPC 2.0, section 5.1
+	return map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": invalidRequest, "message": text}}
 }
 
 func (vs views) drain() {
