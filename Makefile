@@ -74,6 +74,14 @@ bench: ## Benchmarks, as ratios in one run
 bench-quick: ## The same in under a minute
 	@tools/bench.sh quick
 
+.PHONY: load
+load: ## 2,000 idle readers of task events and 200 busy ones: memory, lag, nothing lost
+	go -C tests run ./bench -load
+
+.PHONY: load-quick
+load-quick: ## The same with a tenth of the events
+	go -C tests run ./bench -load -quick
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin .cache

@@ -18,16 +18,62 @@ type hub struct {
 	readers map[*reader]bool
 	stop    context.CancelFunc // nil while no consumer runs
 	done    chan struct{}
+	last    uint64 // what the consumer that runs has handed out
 }
 
 // maxBuffered is how many new events wait for one reader. One that is slower reads them from the log again: nothing is lost, and nobody waits.
 const maxBuffered = 256
 
+// reader holds room for events only while they wait: most readers are idle most of the time.
 type reader struct {
 	filter string
-	events chan Event
-	// behind says that an event did not fit; it is guarded by the hub's mu.
-	behind bool
+	wake   chan struct{} // holds one: there is something to take
+	// from is what had been handed out when the reader joined. Up to it the reader has to read the log: a replica may hand out an event before
+	// the leader, which is read, has it.
+	from uint64
+
+	mu      sync.Mutex
+	waiting []Event
+	behind  bool   // an event did not fit, or those that waited were given up for it
+	missed  uint64 // the newest event that was given up
+	ended   bool   // no more will come
+}
+
+// put gives the reader an event, or leaves it behind.
+func (r *reader) put(e Event) {
+	r.mu.Lock()
+	if !r.behind && len(r.waiting) < maxBuffered {
+		r.waiting = append(r.waiting, e)
+	} else {
+		r.waiting, r.behind, r.missed = nil, true, e.Sequence
+	}
+	r.mu.Unlock()
+	r.notify()
+}
+
+// end tells the reader that no more will come.
+func (r *reader) end() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.notify()
+}
+
+func (r *reader) notify() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what waits. If the reader is behind, there is nothing, and it has to read the log, up to missed at least; what comes from now on
+// waits again.
+func (r *reader) take() (events []Event, behind bool, missed uint64, ended bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events, behind = r.waiting, r.behind
+	r.waiting, r.behind = nil, false
+	return events, behind, r.missed, r.ended
 }
 
 func (r *reader) wants(subject string) bool {
@@ -45,10 +91,10 @@ func (h *hub) join(ctx context.Context, filter string) (*reader, error) {
 			return nil, err
 		}
 		run, stop := context.WithCancel(context.Background())
-		h.readers, h.stop, h.done = map[*reader]bool{}, stop, make(chan struct{})
+		h.readers, h.stop, h.done, h.last = map[*reader]bool{}, stop, make(chan struct{}), last
 		go h.run(run, last, h.done)
 	}
-	r := &reader{filter: filter, events: make(chan Event, maxBuffered)}
+	r := &reader{filter: filter, wake: make(chan struct{}, 1), from: h.last}
 	h.readers[r] = true
 	return r, nil
 }
@@ -76,14 +122,13 @@ func (h *hub) run(ctx context.Context, last uint64, done chan struct{}) {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if h.done != done {
+			return context.Canceled // another one has begun; its readers get everything from it alone
+		}
+		h.last = e.Sequence
 		for r := range h.readers {
-			if !r.wants(e.Subject) {
-				continue
-			}
-			select {
-			case r.events <- e:
-			default:
-				r.behind = true
+			if r.wants(e.Subject) {
+				r.put(e)
 			}
 		}
 		return nil
@@ -95,29 +140,12 @@ func (h *hub) run(ctx context.Context, last uint64, done chan struct{}) {
 	defer h.mu.Unlock()
 	h.log.store.log.Warn("following the log ended; readers begin again", "log", h.log.prefix, "error", err)
 	for r := range h.readers { // they join again
-		close(r.events)
+		r.end()
 	}
 	clear(h.readers)
 	if h.stop != nil {
 		h.stop()
 		h.stop = nil
-	}
-}
-
-// caughtUp says whether the reader has everything in its buffer; if not, the buffer is emptied, and what was in it is read from the log.
-func (h *hub) caughtUp(r *reader) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !r.behind {
-		return true
-	}
-	r.behind = false
-	for {
-		select {
-		case <-r.events:
-		default:
-			return false
-		}
 	}
 }
 
@@ -159,31 +187,36 @@ func (l *Log) follow(ctx context.Context, filter string, after *uint64, each fun
 		*after = e.Sequence
 		return nil
 	}
-	replay := func() error {
+	replay := func(missed uint64) error {
 		upTo, err := l.Read(ctx, filter, *after, take)
 		*after = max(*after, upTo)
+		if err == nil && *after < missed {
+			return errAgain // the leader lags
+		}
 		return err
 	}
-	if err := replay(); err != nil {
+	if err := replay(r.from); err != nil {
 		return err
 	}
 	for {
-		if !l.hub.caughtUp(r) {
-			if err := replay(); err != nil {
-				return err
-			}
-			continue
-		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case e, ok := <-r.events:
-			if !ok {
-				return errAgain
+		case <-r.wake:
+		}
+		events, behind, missed, ended := r.take()
+		if behind {
+			if err := replay(missed); err != nil {
+				return err
 			}
+		}
+		for _, e := range events {
 			if err := take(e); err != nil {
 				return err
 			}
+		}
+		if ended {
+			return errAgain
 		}
 	}
 }

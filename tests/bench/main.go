@@ -23,7 +23,20 @@ func main() {
 	log.SetFlags(0)
 	quick := flag.Bool("quick", false, "fewer and shorter rounds: under a minute")
 	callers := flag.Int("callers", 16, "callers at a time")
+	readersOnly := flag.Bool("load", false, "measure many readers of task events, and nothing else")
+	idle := flag.Int("idle", 2000, "with -load: readers of a silent task")
+	active := flag.Int("active", 200, "with -load: readers of a busy task")
 	flag.Parse()
+	if *readersOnly {
+		of := crowd{idle: *idle, active: *active, events: 1000, pace: 20 * time.Millisecond}
+		if *quick {
+			of.events = 100
+		}
+		if err := watchers(of); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	rounds, length := 7, 2*time.Second
 	if *quick {
 		rounds, length = 3, 500*time.Millisecond

@@ -2,10 +2,12 @@ package durable_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/toolway/toolway/tests/internal/run"
 )
@@ -147,12 +149,16 @@ func heldAt(ctx context.Context, t *testing.T, a, b, c *mesh, id string, backend
 	}
 }
 
+// outage is how long TestStoreGoesAway goes on making calls that are refused, beyond one of each kind.
+var outage = flag.Duration("outage", 0, "how long TestStoreGoesAway keeps the store away after its checks")
+
 // TestStoreGoesAway kills the NATS server under a mesh: calls that need it are told so, others go on, /readyz and metrics say it, and when it is
 // back everything goes on by itself.
 func TestStoreGoesAway(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	backend, nats := startCounter(t), nodes(t, 1)[0]
+	refused, slowest := 0, time.Duration(0)
 	m := serve(t, "--config", backend.configFile(t, fmt.Sprintf(shared, nats.url, 1)))
 	if a, err := m.ask(ctx, "grpc", "before"); err != nil || a.String() != ok {
 		t.Fatalf("before: %v, %v", a, err)
@@ -201,8 +207,22 @@ func TestStoreGoesAway(t *testing.T) {
 		t.Error("a call was executed whose key or approval could not be kept")
 	}
 
+	// However long it lasts, each call is told so at once, and nothing is executed.
+	for n, end := 0, time.Now().Add(*outage); time.Now().Before(end); n++ {
+		began := time.Now()
+		if a, err := m.ask(ctx, doors[n%len(doors)], fmt.Sprint("during ", n)); err != nil || a.String() != noKeys || !a.retry || backend.count(fmt.Sprint("during ", n)) != 0 {
+			t.Fatalf("call %d while the store is away: %v, retry %v, %v", n, a, a.retry, err)
+		}
+		if s, status, err := m.store(ctx); err != nil || s.State != "down" || status != "ready" {
+			t.Fatalf("/readyz while the store is away: %v, %q, %v", s, status, err)
+		}
+		refused, slowest = refused+1, max(slowest, time.Since(began))
+	}
+
+	back := time.Now()
 	nats.start(t)
 	m.awaitStore(t, "up")
+	t.Logf("away for %v or more: %d further calls refused, the slowest after %v; up %v after the server was started", *outage, refused, slowest, time.Since(back))
 	if v := m.metric(t, "toolway_store_up"); v != "1" {
 		t.Errorf("toolway_store_up = %q, want 1", v)
 	}
