@@ -144,7 +144,9 @@ func (l *loaded) end() {
 		l.mesh.Kill()
 	}
 	l.stop()
-	<-l.served
+	if err := <-l.served; err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+	}
 	_ = os.RemoveAll(l.dir) // it is below the temporary directory
 }
 
