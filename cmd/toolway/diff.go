@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -49,7 +50,7 @@ Exit code 0: nothing has changed. 1: something has. 2: something could not be re
 			case asJSON:
 				err = printJSON(cmd.OutOrStdout(), map[string]any{"changes": slices.Concat([]lock.Change{}, changes)})
 			case github:
-				err = lock.WriteGitHub(cmd.OutOrStdout(), path, text, changes)
+				err = lock.WriteGitHub(cmd.OutOrStdout(), inRepository(path), text, changes)
 			default:
 				err = lock.WriteText(cmd.OutOrStdout(), changes)
 			}
@@ -65,4 +66,25 @@ Exit code 0: nothing has changed. 1: something has. 2: something could not be re
 	cmd.Flags().BoolVar(&github, "github", false, "print annotations for a pull request on GitHub")
 	cmd.MarkFlagsMutuallyExclusive("json", "github")
 	return cmd
+}
+
+// inRepository returns the path of a file from the root of the Git repository that it is in, as annotations have to name it; the path as given where
+// there is none.
+func inRepository(path string) string {
+	file, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			rel, err := filepath.Rel(dir, file)
+			if err != nil {
+				return path
+			}
+			return filepath.ToSlash(rel)
+		}
+		if dir == filepath.Dir(dir) {
+			return path
+		}
+	}
 }

@@ -38,6 +38,9 @@ type Change struct {
 	Type string `json:"type,omitempty"`
 	// Text says what has changed.
 	Text string `json:"text"`
+
+	// place is where the lock holds what has changed: beginnings of lines, each within the one before.
+	place []string
 }
 
 // held says whether the change has to be reviewed before the tool is served.
@@ -58,7 +61,7 @@ func Compare(before, after *File) []Change {
 		was, is := before.Tools[m], after.Tools[m]
 		switch {
 		case is == nil:
-			out = append(out, Change{Effect: Breaks, Method: m, Tool: was.Tool, Text: fmt.Sprintf("the tool %q is gone", was.Tool)})
+			out = append(out, Change{Effect: Breaks, Method: m, Tool: was.Tool, Text: fmt.Sprintf("the tool %q is gone", was.Tool), place: toolPlace(m)})
 			continue
 		case was == nil:
 			out = append(out, Change{Effect: Loosens, Method: m, Tool: is.Tool, Text: fmt.Sprintf("the tool %q is new", is.Tool)})
@@ -94,20 +97,44 @@ func mapKeys(m map[string]bool) func(yield func(string) bool) {
 // comparison compares two definitions of one tool.
 type comparison struct {
 	method, tool string
+	backend      string // in the lock
 	was, is      map[string]*Type
+	place        []string // of the next change, within the tool or type
 	seen         map[[3]string]bool
 	out          []Change
 }
 
 func (c *comparison) add(e Effect, typ, format string, args ...any) {
-	c.out = append(c.out, Change{Effect: e, Method: c.method, Tool: c.tool, Type: typ, Text: fmt.Sprintf(format, args...)})
+	place := toolPlace(c.method)
+	if typ != "" && c.was[typ] != nil {
+		place = []string{member("types"), member(c.backend), member(typ)}
+	}
+	if typ == "" || c.was[typ] != nil {
+		place = append(place, c.place...)
+	}
+	c.place = nil
+	c.out = append(c.out, Change{Effect: e, Method: c.method, Tool: c.tool, Type: typ, Text: fmt.Sprintf(format, args...), place: place})
 }
+
+// at says where the next change is, within the tool or type.
+func (c *comparison) at(place ...string) *comparison {
+	c.place = place
+	return c
+}
+
+// member is how the line of an object's member begins.
+func member(name string) string { return string(encode(name)) + ": " }
+
+// inPolicy is the place of a member of the policy.
+func inPolicy(name string) []string { return []string{member("policy"), member(name)} }
+
+func toolPlace(method string) []string { return []string{member("tools"), member(method)} }
 
 // compareTools returns what has changed, the gravest first. It finds at least one change in definitions whose hashes differ.
 func compareTools(method string, was, is *Tool, wasTypes, isTypes map[string]*Type) []Change {
-	c := &comparison{method: method, tool: is.Tool, was: wasTypes, is: isTypes, seen: map[[3]string]bool{}}
+	c := &comparison{method: method, tool: is.Tool, backend: was.Backend, was: wasTypes, is: isTypes, seen: map[[3]string]bool{}}
 	if was.Tool != is.Tool {
-		c.add(Breaks, "", "the tool's name changed from %q to %q", was.Tool, is.Tool)
+		c.at(member("tool")).add(Breaks, "", "the tool's name changed from %q to %q", was.Tool, is.Tool)
 	}
 	c.text("title", was.Title, is.Title)
 	c.text("description", was.Description, is.Description)
@@ -129,7 +156,7 @@ func compareTools(method string, was, is *Tool, wasTypes, isTypes map[string]*Ty
 // text compares what agents read.
 func (c *comparison) text(what, was, is string) {
 	if was != is {
-		c.add(Changes, "", "the %s changed from %q to %q", what, was, is)
+		c.at(member(what)).add(Changes, "", "the %s changed from %q to %q", what, was, is)
 	}
 }
 
@@ -147,7 +174,7 @@ func (c *comparison) hints(was, is Hints) {
 			if h.is == h.safe {
 				e = Tightens
 			}
-			c.add(e, "", "the annotation %s changed from %v to %v", h.name, h.was, h.is)
+			c.at(member("annotations"), member(h.name)).add(e, "", "the annotation %s changed from %v to %v", h.name, h.was, h.is)
 		}
 	}
 }
@@ -155,21 +182,21 @@ func (c *comparison) hints(was, is Hints) {
 var approvals = []string{"", "confirm", "approver"}
 
 func (c *comparison) policy(was, is Policy) {
-	c.list("scope", was.Scopes, is.Scopes, Tightens, Loosens)
-	c.list("label", was.Labels, is.Labels, Loosens, Tightens)
+	c.list("scope", inPolicy("scopes"), was.Scopes, is.Scopes, Tightens, Loosens)
+	c.list("label", inPolicy("labels"), was.Labels, is.Labels, Loosens, Tightens)
 	if was.Approval != is.Approval {
 		e := Tightens
 		if slices.Index(approvals, is.Approval) < slices.Index(approvals, was.Approval) {
 			e = Loosens
 		}
-		c.add(e, "", "approval changed from %s to %s", cmp.Or(was.Approval, "none"), cmp.Or(is.Approval, "none"))
+		c.at(inPolicy("approval")...).add(e, "", "approval changed from %s to %s", cmp.Or(was.Approval, "none"), cmp.Or(is.Approval, "none"))
 	} else if was.ApproverScope != is.ApproverScope {
-		c.add(Loosens, "", "the approver's scope changed from %q to %q", was.ApproverScope, is.ApproverScope)
+		c.at(inPolicy("approver_scope")...).add(Loosens, "", "the approver's scope changed from %q to %q", was.ApproverScope, is.ApproverScope)
 	}
-	c.more("cost", max(1, was.Cost), max(1, is.Cost), false)
-	c.more("retry", number(was.Retry), number(is.Retry), true)
-	c.more("idempotency key required", number(was.KeyRequired), number(is.KeyRequired), false)
-	c.more("priority", priority(was.Priority), priority(is.Priority), true)
+	c.more("cost", "cost", max(1, was.Cost), max(1, is.Cost), false)
+	c.more("retry", "retry", number(was.Retry), number(is.Retry), true)
+	c.more("idempotency key required", "key_required", number(was.KeyRequired), number(is.KeyRequired), false)
+	c.more("priority", "priority", priority(was.Priority), priority(is.Priority), true)
 	c.period("cache_ttl", was.CacheTTL, is.CacheTTL, 0)
 	c.period("max_timeout", was.MaxTimeout, is.MaxTimeout, forever)
 	c.period("timeout", was.Timeout, is.Timeout, forever)
@@ -182,18 +209,24 @@ func (c *comparison) policy(was, is Policy) {
 			if l.is > 0 && (l.was == 0 || l.is < l.was) {
 				e = Tightens
 			}
-			c.add(e, "", "the result's %s changed from %s to %s", l.name, limit(l.was), limit(l.is))
+			c.at(inPolicy(l.name)...).add(e, "", "the result's %s changed from %s to %s", l.name, limit(l.was), limit(l.is))
 		}
 	}
-	c.named("idempotency key", cmp.Or(was.KeyTemplate, was.KeyField), cmp.Or(is.KeyTemplate, is.KeyField))
-	c.named("stream's cursor field", was.CursorField, is.CursorField)
-	c.named("stream's event id field", was.EventIDField, is.EventIDField)
-	c.named("stream's event type field", was.EventTypeField, is.EventTypeField)
+	keyMember := "key_template"
+	if was.KeyTemplate == "" {
+		keyMember = "key_field"
+	}
+	c.named("idempotency key", keyMember, cmp.Or(was.KeyTemplate, was.KeyField), cmp.Or(is.KeyTemplate, is.KeyField))
+	c.named("stream's cursor field", "cursor_field", was.CursorField, is.CursorField)
+	c.named("stream's event id field", "event_id_field", was.EventIDField, is.EventIDField)
+	c.named("stream's event type field", "event_type_field", was.EventTypeField, is.EventTypeField)
 	c.doors(was.Doors, is.Doors)
 }
 
 // named compares a value that tightens when it comes, and loosens when it changes or goes.
-func (c *comparison) named(what, was, is string) {
+func (c *comparison) named(what, name, was, is string) {
+	c.at(inPolicy(name)...)
+	defer c.at()
 	switch {
 	case was == is:
 	case was == "":
@@ -207,10 +240,12 @@ func (c *comparison) named(what, was, is string) {
 
 // doors compares the doors that rules name. Where none does, the door's own rule holds, which the lock does not know.
 func (c *comparison) doors(was, is *[]string) {
+	c.at(inPolicy("doors")...)
+	defer c.at()
 	switch {
 	case was == nil && is == nil:
 	case was != nil && is != nil:
-		c.list("door", *was, *is, Loosens, Tightens)
+		c.list("door", inPolicy("doors"), *was, *is, Loosens, Tightens)
 	case is == nil:
 		c.add(Loosens, "", "no rule names the doors any more: they were %s", words(*was))
 	case len(*is) == 0:
@@ -220,22 +255,22 @@ func (c *comparison) doors(was, is *[]string) {
 	}
 }
 
-// list compares sets of names; added and removed are the effects.
-func (c *comparison) list(what string, was, is []string, added, removed Effect) {
+// list compares sets of names, which are at a place; added and removed are the effects.
+func (c *comparison) list(what string, place, was, is []string, added, removed Effect) {
 	for _, v := range is {
 		if !slices.Contains(was, v) {
-			c.add(added, "", "the %s %q is new", what, v)
+			c.at(place...).add(added, "", "the %s %q is new", what, v)
 		}
 	}
 	for _, v := range was {
 		if !slices.Contains(is, v) {
-			c.add(removed, "", "the %s %q is gone", what, v)
+			c.at(slices.Concat(place, []string{string(encode(v))})...).add(removed, "", "the %s %q is gone", what, v)
 		}
 	}
 }
 
-// more compares numbers; looser says whether more of it is.
-func (c *comparison) more(what string, was, is int, looser bool) {
+// more compares numbers of a member of the policy; looser says whether more of it is.
+func (c *comparison) more(what, name string, was, is int, looser bool) {
 	if was == is {
 		return
 	}
@@ -252,7 +287,7 @@ func (c *comparison) more(what string, was, is int, looser bool) {
 		}
 		return fmt.Sprint(n)
 	}
-	c.add(e, "", "%s changed from %s to %s", what, show(was), show(is))
+	c.at(inPolicy(name)...).add(e, "", "%s changed from %s to %s", what, show(was), show(is))
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -273,7 +308,7 @@ func (c *comparison) period(what, was, is string, none time.Duration) {
 	if read(is) > read(was) {
 		e = Loosens
 	}
-	c.add(e, "", "%s changed from %s to %s", what, cmp.Or(was, "none"), cmp.Or(is, "none"))
+	c.at(inPolicy(what)...).add(e, "", "%s changed from %s to %s", what, cmp.Or(was, "none"), cmp.Or(is, "none"))
 }
 
 func number(b bool) int {
@@ -305,29 +340,32 @@ func (c *comparison) sensitive(was, is []string) {
 		return out
 	}
 	before, after := read(was), read(is)
+	at := func(path string) *comparison {
+		return c.at(member("sensitive"), strings.TrimSuffix(string(encode(path+": ")), `"`))
+	}
 	for _, l := range is {
 		path, marks, _ := strings.Cut(l, ": ")
 		switch old, known := before[path]; {
 		case !known:
-			c.add(Tightens, "", "the field %s is %s now", path, marks)
+			at(path).add(Tightens, "", "the field %s is %s now", path, marks)
 		case old != marks:
 			e := Loosens
 			if strings.HasPrefix(marks, old+", ") || strings.Replace(old, "sensitive", "redacted", 1) == marks {
 				e = Tightens
 			}
-			c.add(e, "", "the field %s was %s, and is %s", path, old, marks)
+			at(path).add(e, "", "the field %s was %s, and is %s", path, old, marks)
 		}
 	}
 	for _, l := range was {
 		if path, marks, _ := strings.Cut(l, ": "); after[path] == "" {
-			c.add(Loosens, "", "the field %s is no longer %s", path, marks)
+			at(path).add(Loosens, "", "the field %s is no longer %s", path, marks)
 		}
 	}
 }
 
 func (c *comparison) routes(was, is []string) {
-	c.list("HTTP rule", was, is, Loosens, Breaks)
+	c.list("HTTP rule", []string{member("routes")}, was, is, Loosens, Breaks)
 	if len(was) == len(is) && !slices.Equal(was, is) && slices.Equal(slices.Sorted(slices.Values(was)), slices.Sorted(slices.Values(is))) {
-		c.add(Changes, "", "the order of the HTTP rules changed: %s is the first now", is[0])
+		c.at(member("routes")).add(Changes, "", "the order of the HTTP rules changed: %s is the first now", is[0])
 	}
 }

@@ -52,9 +52,10 @@ func also(methods []string) string {
 }
 
 // WriteGitHub writes changes as workflow commands of GitHub Actions: errors for what breaks or loosens, warnings for other changes, notices
-// for what tightens; each at the line of the tool, or of the type, in the lock, whose text is given.
+// for what tightens; each at the line that holds it in the lock, whose text is given, or where that would be.
 func WriteGitHub(w io.Writer, path string, text []byte, changes []Change) error {
 	var b strings.Builder
+	lines := bytes.Split(text, []byte("\n"))
 	for _, c := range changes {
 		level := "error"
 		switch c.Effect {
@@ -63,11 +64,7 @@ func WriteGitHub(w io.Writer, path string, text []byte, changes []Change) error 
 		case Tightens:
 			level = "notice"
 		}
-		line := lineOf(text, c.Method)
-		if c.Type != "" {
-			line = max(line, lineOf(text, c.Type))
-		}
-		fmt.Fprintf(&b, "::%s file=%s,line=%d,title=%s::%s\n", level, property.Replace(path), line,
+		fmt.Fprintf(&b, "::%s file=%s,line=%d,title=%s::%s\n", level, property.Replace(path), lineOf(lines, c.place),
 			property.Replace(fmt.Sprintf("%s %s", c.Tool, c.Effect)), escaped.Replace(c.Text+also(c.Others)))
 	}
 	_, err := io.WriteString(w, b.String())
@@ -80,14 +77,28 @@ var (
 	property = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// lineOf returns the line on which the block of a name begins; 1 where there is none.
-func lineOf(text []byte, name string) int {
-	at := bytes.Index(text, fmt.Appendf(nil, "\n    %s: {", encode(name)))
-	if at < 0 {
-		at = bytes.Index(text, fmt.Appendf(nil, "\n      %s: {", encode(name)))
+// lineOf returns the number of the line that is at a place, or of the last one on the way there that is in the text; 1 where there is none.
+func lineOf(lines [][]byte, place []string) int {
+	found, outer := -1, -1 // the line, and how far it is indented
+	for _, prefix := range place {
+		at, inner := -1, -1
+		for i := found + 1; i < len(lines) && at < 0; i++ {
+			line := bytes.TrimLeft(lines[i], " ")
+			indent := len(lines[i]) - len(line)
+			if found >= 0 && indent <= outer {
+				break
+			}
+			if inner < 0 && indent > 0 {
+				inner = indent
+			}
+			if indent == inner && bytes.HasPrefix(line, []byte(prefix)) {
+				at = i
+			}
+		}
+		if at < 0 {
+			break
+		}
+		found, outer = at, inner
 	}
-	if at < 0 {
-		return 1
-	}
-	return bytes.Count(text[:at+1], []byte("\n")) + 1
+	return max(found, 0) + 1
 }

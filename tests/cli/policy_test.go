@@ -117,8 +117,9 @@ func TestLockAndDiff(t *testing.T) {
 		t.Errorf("diff: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	code, stdout, _ := toolway(t, "", "diff", "--github", "--lock", lock, "--config", config, set)
-	above, _, _ := strings.Cut(string(text), `"etcdserverpb.KV/Range": {`)
-	line := 1 + strings.Count(above, "\n")
+	above, block, _ := strings.Cut(string(text), `"etcdserverpb.KV/Range": {`)
+	within, _, _ := strings.Cut(block, `"description": `)
+	line := 1 + strings.Count(above+within, "\n")
 	if want := "::warning file=" + strings.ReplaceAll(lock, ",", "%2C") + ",line="; code != 1 || !strings.HasPrefix(stdout, want) ||
 		!strings.Contains(stdout, "title=kv_range changes::the description changed from ") || !strings.Contains(stdout, "100%25 safe.") || strings.Count(stdout, "\n") != 1 {
 		t.Errorf("diff --github: exit code %d, %q", code, stdout)
