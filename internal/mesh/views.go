@@ -89,7 +89,7 @@ const manyTools = 128
 func (m *Mesh) reportViews() {
 	s := m.catalog.Snapshot()
 	for i := range m.config.MCP.Views {
-		if v := &m.config.MCP.Views[i]; !slices.ContainsFunc(s.Tools(), v.has) {
+		if v := &m.config.MCP.Views[i]; len(s.Tools()) > 0 && !slices.ContainsFunc(s.Tools(), v.has) {
 			m.log.Warn("no tool fits this view: look at its conditions, and at the names with: toolway tools list", "view", v.Name)
 		}
 	}
