@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/toolway/toolway/internal/object"
@@ -56,20 +55,15 @@ func (o *Objects) Put(ctx context.Context, owner object.Owner, mediaType string,
 
 // Get returns an object of owner. The error is object.ErrNotFound.
 func (o *Objects) Get(ctx context.Context, owner object.Owner, id string) (object.Info, []byte, error) {
-	stored, r, err := o.objects.Get(ctx, id)
+	stored, data, err := o.objects.Get(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return object.Info{}, nil, object.ErrNotFound
 	}
 	if err != nil {
 		return object.Info{}, nil, err
 	}
-	defer r.Close()
 	if stored.Meta["tenant"] != owner.Tenant || stored.Meta["principal"] != owner.Principal || !time.Now().Before(stored.Expires) {
 		return object.Info{}, nil, object.ErrNotFound
-	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return object.Info{}, nil, err
 	}
 	return object.Info{ID: id, MediaType: stored.Meta["type"], Size: len(data), SHA256: stored.Meta["sha256"], Expires: stored.Expires}, data, nil
 }

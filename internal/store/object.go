@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -56,7 +55,7 @@ func (s *Store) Objects(ctx context.Context, c ObjectsConfig) (*Objects, error) 
 	}
 	var b jetstream.ObjectStore
 	err := s.insist(ctx, func(ctx context.Context) (err error) {
-		b, err = s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+		b, err = s.bucket(ctx, jetstream.ObjectStoreConfig{
 			Bucket: s.name("obj", c.Name), TTL: c.TTL, MaxBytes: c.MaxBytes, Storage: jetstream.FileStorage, Replicas: s.conf.Replicas,
 		})
 		return err
@@ -65,6 +64,32 @@ func (s *Store) Objects(ctx context.Context, c ObjectsConfig) (*Objects, error) 
 		return nil, fmt.Errorf("store %q: %w", c.Name, err)
 	}
 	return &Objects{store: s, bucket: b, max: c.MaxObjectBytes, ttl: c.TTL}, nil
+}
+
+// bucket opens an object store of the engine, makes it or brings it to the configuration, and has the leader answer what is asked of it: as it is
+// made, any replica may, and one that lags does not know yet what was just stored.
+func (s *Store) bucket(ctx context.Context, c jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
+	if _, err := s.js.ObjectStore(ctx, c.Bucket); errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := s.js.CreateOrUpdateObjectStore(ctx, c); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	st, err := s.js.Stream(ctx, "OBJ_"+c.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	if have := st.CachedInfo().Config; have.AllowDirect || have.MaxAge != c.TTL || have.MaxBytes != c.MaxBytes || have.Replicas != c.Replicas {
+		have.AllowDirect, have.MaxAge, have.MaxBytes, have.Replicas = false, c.TTL, c.MaxBytes, c.Replicas
+		if st, err = s.js.UpdateStream(ctx, have); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.led(ctx, st); err != nil {
+		return nil, err
+	}
+	return s.js.ObjectStore(ctx, c.Bucket)
 }
 
 // Put stores what r gives under a name, which replaces an object that is there. It returns ErrFull, and stores nothing, if that is too much.
@@ -101,38 +126,39 @@ func (o *Objects) object(i *jetstream.ObjectInfo) Object {
 	return Object{Name: i.Name, Size: int64(i.Size), Digest: i.Digest, Meta: i.Metadata, Expires: i.ModTime.Add(o.ttl)}
 }
 
-// Get returns an object and its content, which the caller closes, or ErrNotFound. Reading fails if the content is not what was stored.
-func (o *Objects) Get(ctx context.Context, name string) (Object, io.ReadCloser, error) {
+// Get returns an object and its content, or ErrNotFound. Content that is not what was stored is ErrUnavailable, after it has been read again
+// for as long as a request may take: a replica that lags may give the first part of an object that was just stored.
+func (o *Objects) Get(ctx context.Context, name string) (Object, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.store.conf.Timeout)
+	defer cancel()
+	for {
+		object, data, err := o.read(ctx, name)
+		if !errors.Is(err, jetstream.ErrDigestMismatch) {
+			return object, data, classify(err)
+		}
+		select {
+		case <-ctx.Done():
+			return Object{}, nil, classify(err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (o *Objects) read(ctx context.Context, name string) (Object, []byte, error) {
 	res, err := o.bucket.Get(ctx, name)
 	if err != nil {
-		return Object{}, nil, classify(err)
+		return Object{}, nil, err
 	}
+	defer res.Close()
 	info, err := res.Info()
 	if err != nil {
-		res.Close()
-		return Object{}, nil, classify(err)
+		return Object{}, nil, err
 	}
-	return o.object(info), &content{ctx, res}, nil
-}
-
-// content is an object's.
-type content struct {
-	ctx context.Context
-	jetstream.ObjectResult
-}
-
-// Read reads on. An object whose chunks have expired between its information and them gives ErrUnavailable.
-func (c *content) Read(p []byte) (int, error) {
-	n, err := c.ObjectResult.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		if c.ctx.Err() != nil {
-			return n, c.ctx.Err()
-		}
-		if errors.Is(err, nats.ErrTimeout) || errors.Is(err, jetstream.ErrDigestMismatch) {
-			return n, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
+	data, err := io.ReadAll(res)
+	if err != nil {
+		return Object{}, nil, err
 	}
-	return n, err
+	return o.object(info), data, nil
 }
 
 // Delete removes an object. That it is not there is no error.

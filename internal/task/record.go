@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -198,11 +197,7 @@ func (t *Tasks) get(ctx context.Context, k string) ([]byte, error) {
 		return e.Value, err
 	}
 	_, content, err := t.large.Get(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	defer content.Close()
-	return io.ReadAll(content)
+	return content, err
 }
 
 // drop forgets a blob. It is only tidying: what is left expires.
