@@ -12,7 +12,7 @@ import (
 
 func mcpCommand() *cobra.Command {
 	var f sourceFlags
-	var view, remote, tokenFile string
+	var view, remote, tokenFile, data, nats string
 	cmd := &cobra.Command{
 		Use:   "mcp {--backend [NAME=]TARGET... | --connect URL}",
 		Short: "Serve backends to an agent host over MCP on standard input and output",
@@ -28,6 +28,9 @@ func mcpCommand() *cobra.Command {
 				if len(f.backends)+len(f.descriptors) > 0 || f.config != "" {
 					return errors.New("--connect reaches a mesh that has backends of its own: leave out --backend, --descriptors and --config, or run the mesh here without --connect")
 				}
+				if data != "" || nats != "" {
+					return errors.New("--connect reaches a mesh that has state of its own: leave out --data and --nats, or run the mesh here without --connect")
+				}
 				return connect(cmd.Context(), remote, view, tokenFile, mesh.Log{Format: f.logFormat, Level: f.logLevel}, os.Stdin, out)
 			}
 			if tokenFile != "" {
@@ -39,6 +42,12 @@ func mcpCommand() *cobra.Command {
 			}
 			if c.Expose.MCP == "" { // the host is on this machine, whatever the listeners' addresses are
 				c.Expose.MCP = "all"
+			}
+			if data != "" {
+				c.Data = data
+			}
+			if nats != "" {
+				c.Store.NATS = nats
 			}
 			if view != "" {
 				c.MCP.View = view
@@ -55,7 +64,7 @@ func mcpCommand() *cobra.Command {
 	f.registerLock(cmd)
 	cmd.Flags().StringVar(&remote, "connect", "", "`URL` of the MCP endpoint of a mesh that runs elsewhere, instead of backends")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the bearer token for --connect; read for every request, so it may be replaced")
-
+	registerState(cmd, &data, &nats)
 	cmd.Flags().StringVar(&view, "view", "", "`NAME` of the view to show: one of the configuration, or search, whose three tools find, describe and call all others (default: every tool)")
 	return cmd
 }

@@ -79,7 +79,13 @@ func serveCommand() *cobra.Command {
 	fs.StringVar(&admin, "admin-addr", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics, loopback only, or off")
 	fs.BoolVar(&anonymous, "allow-anonymous", false, "serve other machines without asking who calls: everybody may do everything")
 	fs.BoolVar(&pprof, "admin-pprof", false, "serve /debug/pprof/ on the admin address")
-	fs.StringVar(&data, "data", "", "`DIR` of durable state: idempotency keys, approvals, audit, large results, and the last contract of each backend; one process uses it")
-	fs.StringVar(&nats, "nats", "", "`URL` of a NATS cluster with JetStream for durable state, which several meshes share, instead of the directory")
+	registerState(cmd, &data, &nats)
 	return cmd
+}
+
+// registerState adds the flags that say where durable state is.
+func registerState(cmd *cobra.Command, data, nats *string) {
+	fs := cmd.Flags()
+	fs.StringVar(data, "data", "", "`DIR` of durable state: idempotency keys, approvals, audit, tasks, large results, and the last contract of each backend; one process uses it")
+	fs.StringVar(nats, "nats", "", "`URL` of a NATS cluster with JetStream for durable state, which several meshes share, instead of the directory")
 }

@@ -39,7 +39,7 @@ type PolicyRule struct {
 	Cost *int `yaml:"cost"`
 	// Priority is "low", "normal" or "high".
 	Priority *string `yaml:"priority"`
-	// Task is "optional", "forbidden" or "required": whether calls run as tasks.
+	// Task is "optional", "forbidden", "required" or "preferred": whether calls run as tasks.
 	Task *string `yaml:"task"`
 	// CacheTTL is how long a result may be reused; 0s means never.
 	CacheTTL *Duration `yaml:"cache_ttl"`
@@ -190,7 +190,7 @@ func (r *PolicyRule) where(i int) string {
 var (
 	approvals    = []string{"none", "confirm", "approver"}
 	priorities   = []string{"low", "normal", "high"}
-	taskSupports = []string{"optional", "forbidden", "required"}
+	taskSupports = []string{"optional", "forbidden", "required", "preferred"} // as catalog.TaskSupport counts
 )
 
 // normalise refuses what contradicts itself.

@@ -119,7 +119,7 @@ func (c *HTTP) post(ctx context.Context, id any, method string, params map[strin
 	}
 	if c.version >= V20260728 {
 		req.Header.Set("Mcp-Method", method)
-		for _, key := range []string{"name", "uri"} {
+		for _, key := range []string{"name", "uri", "taskId"} {
 			if name, ok := params[key].(string); ok {
 				req.Header.Set("Mcp-Name", name)
 			}
