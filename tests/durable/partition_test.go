@@ -144,7 +144,10 @@ func minority(t *testing.T, c cluster3) {
 	t.Logf("the minority says that the store is down after %v", time.Since(begun).Round(time.Millisecond))
 	for _, door := range doors {
 		for _, key := range []string{"before", "at the minority"} {
-			if a, err := few.ask(ctx, door, key); err != nil || a.String() != noKeys || !a.retry {
+			a, err := few.ask(ctx, door, key)
+			// A node that led the keys before the cut still knows what was answered; it takes no new one.
+			replayed := key == "before" && err == nil && a.replayed && a.number == 1
+			if !replayed && (err != nil || a.String() != noKeys || !a.retry) {
 				t.Errorf("%s at the minority, through %s: %v, %v", key, door, a, err)
 			}
 		}
