@@ -54,7 +54,11 @@ func (f *auditFlags) get(ctx context.Context, path string, query url.Values) ([]
 	if err := credential(f.tokenFile)(req.Header); err != nil {
 		return nil, err
 	}
-	res, err := http.DefaultClient.Do(req)
+	if req.URL.Scheme == "http" && req.Header.Get("Authorization")+req.Header.Get("X-API-Key") != "" && !onThisMachine(req.URL.Hostname()) {
+		return nil, errInTheClear
+	}
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // a key is not sent on
+	res, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask the mesh: %w; say where it is with --mesh, or read its audit file with --file", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -41,6 +42,10 @@ func (f *meshFlags) dial(ctx context.Context) (context.Context, *grpc.ClientConn
 	h := http.Header{}
 	if err := credential(f.tokenFile)(h); err != nil {
 		return ctx, nil, err
+	}
+	target := strings.TrimPrefix(b.Targets[0], "dns:///")
+	if host, _, err := net.SplitHostPort(target); err == nil && len(h) > 0 && b.TLS == nil && !onThisMachine(host) {
+		return ctx, nil, errInTheClear
 	}
 	for name, values := range h {
 		ctx = metadata.AppendToOutgoingContext(ctx, strings.ToLower(name), values[0])
