@@ -98,7 +98,7 @@ func TestLayers(t *testing.T) {
 
 // inits are the init functions that there must be, with the reason.
 var inits = map[string]string{
-	"internal/dial/health.go": "grpc-go takes a balancing policy only through its registry, which may only be written while the program initialises",
+	"internal/dial/endpoint.go": "grpc-go takes a balancing policy only through its registry, which may only be written while the program initialises",
 }
 
 func TestPackagesKeepNoInit(t *testing.T) {

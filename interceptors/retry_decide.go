@@ -16,7 +16,7 @@ import (
 type failed struct {
 	outcome call.Outcome
 	code    codes.Code
-	// refused says that the mesh's own breaker let the attempt not through.
+	// refused says that the mesh let the attempt not through: the breaker is open, or there is no connection for another stream.
 	refused bool
 	// repeatable says that the contract lets the method be repeated, keyed that the backend gets an idempotency key.
 	repeatable, keyed bool
@@ -66,7 +66,7 @@ func (o *RetryOptions) decide(f failed, backoff time.Duration, budget func() boo
 		return verdict{again: true, failover: true, why: "not executed; the other backend takes it"}
 	}
 	if f.refused {
-		return no("the breaker is open")
+		return no("the mesh lets no attempt through now")
 	}
 	if why := f.hopeless(); why != "" {
 		return no(why)

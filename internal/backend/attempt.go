@@ -34,9 +34,9 @@ func (r *Router) attempt(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.Cli
 		c.EndAttempt(i, "", status.Code(failure.Err), failure.Outcome)
 		return nil, failure
 	}
-	out, err := conn.NewStream(ctx, desc, c.Method.FullMethod, forceCodec)
+	out, err := conn.OpenStream(ctx, desc, c.Method.FullMethod, forceCodec)
 	if err != nil {
-		f := notSent(ctx, c, conn.Name(), err)
+		f := notOpened(ctx, c, conn.Name(), err)
 		c.EndAttempt(i, "", status.Code(f.Err), f.Outcome)
 		return nil, f
 	}
@@ -44,7 +44,7 @@ func (r *Router) attempt(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.Cli
 	return &opened{ClientStream: out, r: r, c: c, backend: conn.Name(), index: i}, nil
 }
 
-// prepare finds the connection of an attempt, waits until it can be used, and returns the context with what the backend is to get as metadata.
+// prepare finds the connection of an attempt, and returns the context with what the backend is to get as metadata.
 func (r *Router) prepare(ctx context.Context, c *call.Call) (*dial.Conn, context.Context, *call.Failure) {
 	name := call.Target(ctx, c)
 	var conn *dial.Conn
@@ -54,12 +54,6 @@ func (r *Router) prepare(ctx context.Context, c *call.Call) (*dial.Conn, context
 	if conn == nil {
 		return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: call.Error(codes.Unavailable, "BACKEND_UNAVAILABLE", fmt.Sprintf("backend %q has no connection", name),
 			"backend", name, "hint", "the backend has just been added or removed; call again in a moment")}
-	}
-	if err := conn.Ready(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: status.FromContextError(ctx.Err()).Err()}
-		}
-		return nil, nil, &call.Failure{Outcome: call.NotExecuted, Err: unavailable(c, name, err.Error())}
 	}
 	added, ok := metadata.FromOutgoingContext(ctx)
 	out := call.Sendable(c.Forward)
@@ -76,6 +70,18 @@ func (r *Router) prepare(ctx context.Context, c *call.Call) (*dial.Conn, context
 		}
 	}
 	return conn, metadata.NewOutgoingContext(ctx, out), nil
+}
+
+// reachable waits until a unary call would not wait for its connection.
+func reachable(ctx context.Context, c *call.Call, conn *dial.Conn) *call.Failure {
+	err := conn.Ready(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return &call.Failure{Outcome: call.NotExecuted, Err: status.FromContextError(ctx.Err()).Err()}
+	}
+	return &call.Failure{Outcome: call.NotExecuted, Err: unavailable(c, conn.Name(), err.Error())}
 }
 
 // withCredentials returns md with the credentials' keys replaced: nothing from elsewhere can stand beside them.
@@ -113,6 +119,9 @@ func (a *invocation) run() {
 	c := a.c
 	i := c.BeginAttempt(call.Target(a.ctx, c))
 	conn, ctx, failure := a.r.prepare(a.ctx, c)
+	if failure == nil {
+		failure = reachable(ctx, c, conn)
+	}
 	if failure == nil {
 		a.options = [...]grpc.CallOption{forceCodec, grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer)}
 		err := conn.Invoke(ctx, c.Method.FullMethod, &a.request, &a.reply, a.options[:]...)

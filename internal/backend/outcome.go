@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -33,6 +34,21 @@ func notSent(ctx context.Context, c *call.Call, backend string, err error) *call
 	}
 	return &call.Failure{Outcome: call.NotExecuted, Err: err}
 }
+
+// notOpened is the failure of an attempt whose stream could not be opened. That a backend carries all the streams that it may is no sign of its
+// being down, and another attempt at once would only find the same.
+func notOpened(ctx context.Context, c *call.Call, backend string, err error) *call.Failure {
+	var full *dial.FullError
+	if !errors.As(err, &full) {
+		return notSent(ctx, c, backend, err)
+	}
+	return &call.Failure{Outcome: call.NotExecuted, Refused: true, Err: call.RetryAfter(
+		call.Error(codes.Unavailable, "STREAMS_FULL", fmt.Sprintf("backend %q takes no more streams: %v", backend, full), "backend", backend,
+			"hint", "nothing was done; end streams that nobody reads, or call again when some have ended. The operator may raise max_connections of the backend, or the bound of its server"), streamsRetry)}
+}
+
+// streamsRetry is how long a caller is asked to wait for streams to end.
+const streamsRetry = time.Second
 
 // unwritten is the failure of an attempt whose only error is io.EOF: grpc-go gives it, with no status, where the server has ended the stream
 // before the request was written, as when it refuses grpc-go's own second try at an unprocessed stream. A successful end has a header or trailer.

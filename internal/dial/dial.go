@@ -2,11 +2,13 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -71,27 +74,39 @@ type Config struct {
 	// MaxRecvBytes is the largest message taken from the backend, after decompression. Default DefaultMaxRecvBytes. Requests to it are
 	// not limited here: the doors limit what they take.
 	MaxRecvBytes int
+	// MaxConnections bounds the connections to each endpoint, those for unary calls and those for streams together. More than one of each kind are
+	// made only where the server's bound on streams is reached. Default DefaultMaxConnections; at least 2.
+	MaxConnections int
+	// IdleAfter is how long a further connection is kept unused, twice that at most. Default DefaultIdleAfter.
+	IdleAfter time.Duration
 	// Dialer replaces the operating system's connect; address is what the resolver returned.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// Options are added last.
 	Options []grpc.DialOption
 }
 
-// Conn is the connection to one backend, over one or more endpoints. It is safe for concurrent use; Close ends it.
+// Conn is the way to one backend, over one or more endpoints and as many connections to each as are needed. It is safe for concurrent use; Close
+// ends it. As a grpc.ClientConn it is the first connection, which is there all the time: its state is the backend's. Invoke and OpenStream use
+// the others too.
 type Conn struct {
 	*grpc.ClientConn
 	cfg     Config
 	targets []string
+	pool    *pool
 }
 
 // Open returns a connection and starts to connect at once, without waiting for it. The error is about the configuration.
-// Idle connections are kept. There is no retry below the mesh's own, and no service config from resolvers.
+// The first connection is kept when idle. There is no retry below the mesh's own, and no service config from resolvers.
 func Open(cfg Config) (*Conn, error) {
 	targets, err := checkTargets(cfg)
 	if err != nil {
 		return nil, err
 	}
-	opts, err := options(cfg)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
+	if cfg.MaxConnections < 2 {
+		return nil, fmt.Errorf("backend %q: at most %d connections are too few: one is for unary calls and one for streams, so allow at least 2", cfg.Name, cfg.MaxConnections)
+	}
+	creds, opts, err := options(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -101,20 +116,24 @@ func Open(cfg Config) (*Conn, error) {
 		target = several.target()
 		opts = append(opts, grpc.WithResolvers(several))
 	}
-	cc, err := grpc.NewClient(target, append(opts, cfg.Options...)...)
-	if err != nil {
+	p := &pool{most: cfg.MaxConnections, idle: cmp.Or(cfg.IdleAfter, DefaultIdleAfter), stop: make(chan struct{})}
+	p.dial = func(m *member) (*grpc.ClientConn, error) {
+		own := append(slices.Clone(opts), grpc.WithTransportCredentials(&counting{creds, m}))
+		return grpc.NewClient(target, append(own, cfg.Options...)...)
+	}
+	if p.first, err = p.open(); err != nil {
 		return nil, fmt.Errorf("backend %q: target %q: %w", cfg.Name, target, err)
 	}
-	cc.Connect()
-	return &Conn{ClientConn: cc, cfg: cfg, targets: targets}, nil
+	return &Conn{ClientConn: p.first.cc, cfg: cfg, targets: targets, pool: p}, nil
 }
 
-func options(cfg Config) ([]grpc.DialOption, error) {
+// options returns what all connections to a backend have in common.
+func options(cfg Config) (credentials.TransportCredentials, []grpc.DialOption, error) {
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
 		var err error
 		if creds, err = cfg.TLS.credentials(); err != nil {
-			return nil, fmt.Errorf("backend %q: %w", cfg.Name, err)
+			return nil, nil, fmt.Errorf("backend %q: %w", cfg.Name, err)
 		}
 	}
 	userAgent := cfg.UserAgent
@@ -130,7 +149,6 @@ func options(cfg Config) ([]grpc.DialOption, error) {
 		policy = blindPolicyName
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
@@ -154,7 +172,7 @@ func options(cfg Config) ([]grpc.DialOption, error) {
 	if cfg.Dialer != nil {
 		opts = append(opts, grpc.WithContextDialer(cfg.Dialer))
 	}
-	return opts, nil
+	return creds, opts, nil
 }
 
 // Name returns the backend's name.
@@ -194,8 +212,10 @@ var ErrConnecting = errors.New("still connecting")
 // Ready returns when a call would not wait: at once if an endpoint is connected or the last attempt has failed (the call itself then
 // says why), else when the attempt that is under way has ended, but after a second at most, with ErrConnecting. The error is the context's
 // if that ends first.
-func (c *Conn) Ready(ctx context.Context) error {
-	state := c.GetState()
+func (c *Conn) Ready(ctx context.Context) error { return ready(ctx, c.ClientConn) }
+
+func ready(ctx context.Context, cc *grpc.ClientConn) error {
+	state := cc.GetState()
 	if state == connectivity.Ready || state == connectivity.TransientFailure || state == connectivity.Shutdown {
 		return nil
 	}
@@ -203,15 +223,15 @@ func (c *Conn) Ready(ctx context.Context) error {
 	defer cancel()
 	for {
 		if state == connectivity.Idle {
-			c.Connect()
+			cc.Connect()
 		}
-		if !c.WaitForStateChange(wait, state) {
+		if !cc.WaitForStateChange(wait, state) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			return ErrConnecting
 		}
-		if state = c.GetState(); state != connectivity.Idle && state != connectivity.Connecting {
+		if state = cc.GetState(); state != connectivity.Idle && state != connectivity.Connecting {
 			return nil
 		}
 	}

@@ -8,96 +8,35 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/balancer/roundrobin"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 )
-
-// policyName is round_robin over the endpoints that do not say NOT_SERVING.
-//
-// It is not grpc-go's own client-side health checking because that takes every answer but UNIMPLEMENTED for a sick endpoint: a backend
-// that wants credentials for its health service, or knows no service "", would never be used.
-const policyName = "toolway_round_robin"
-
-// blindPolicyName is round_robin over all endpoints.
-const blindPolicyName = "toolway_blind_round_robin"
 
 const (
 	healthPatience = time.Second     // an endpoint that has not answered by then counts as healthy
 	healthRetry    = 5 * time.Second // pause before asking again when the answer broke off
 )
 
-// grpc-go has no other place for a balancing policy than its registry, which may only be written while the program initialises.
-func init() {
-	balancer.Register(policy{policyName})
-	balancer.Register(policy{blindPolicyName})
-}
-
-type policy struct{ name string }
-
-// Name returns the policy's.
-func (p policy) Name() string { return p.name }
-
-// Build returns round_robin, over endpoints that are watched unless the policy is blind.
-func (p policy) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	return newExplaining(cc, opts.Target.Endpoint(), func(cc balancer.ClientConn) balancer.Balancer {
-		if p.name == policyName {
-			cc = &watchingConn{ClientConn: cc}
-		}
-		return balancer.Get(roundrobin.Name).Build(cc, opts)
-	})
-}
-
-// watchingConn gives round_robin endpoints whose health listener is ours.
-type watchingConn struct{ balancer.ClientConn }
-
-// NewSubConn returns an endpoint whose health is watched.
-func (c *watchingConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc, err := c.ClientConn.NewSubConn(addrs, opts) //nolint:staticcheck // what is deprecated is only more than one address, which round_robin does not use
-	if err != nil {
-		return nil, err
-	}
-	return &watchedEndpoint{sc}, nil
-}
-
-// UpdateState hands the state on with a picker that returns grpc-go its own endpoints.
-func (c *watchingConn) UpdateState(s balancer.State) {
-	if s.Picker != nil {
-		s.Picker = unwrapping{s.Picker}
-	}
-	c.ClientConn.UpdateState(s)
-}
-
-// unwrapping returns grpc-go its own endpoints.
-type unwrapping struct{ balancer.Picker }
-
-// Pick picks as the picker inside does.
-func (p unwrapping) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	r, err := p.Picker.Pick(info)
-	if w, ok := r.SubConn.(*watchedEndpoint); ok {
-		r.SubConn = w.SubConn
-	}
-	return r, err
-}
-
-type watchedEndpoint struct{ balancer.SubConn }
-
-// RegisterHealthListener is called when the endpoint has been connected. listener hears about the endpoint's health from then on.
-func (e *watchedEndpoint) RegisterHealthListener(listener func(balancer.SubConnState)) {
-	if listener == nil {
-		e.SubConn.RegisterHealthListener(nil)
+// RegisterHealthListener is called when the endpoint has been connected. listener hears about the endpoint's health from then on. An endpoint that
+// allows one stream only has none for us, and counts as healthy.
+func (e *endpoint) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	if listener == nil || !e.slots.watched {
+		e.SubConn.RegisterHealthListener(listener)
 		return
 	}
+	hear := func(s balancer.SubConnState) {
+		e.slots.usable.Store(s.ConnectivityState == connectivity.Ready)
+		listener(s)
+	}
 	e.SubConn.RegisterHealthListener(func(s balancer.SubConnState) {
-		if s.ConnectivityState != connectivity.Ready {
-			listener(s)
+		if s.ConnectivityState != connectivity.Ready || !e.slots.watchable() {
+			hear(s)
 			return
 		}
 		p, _ := e.GetOrBuildProducer(watcherBuilder{})
-		p.(*watcher).start(listener)
+		p.(*watcher).start(hear)
 	})
 }
 

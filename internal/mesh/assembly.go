@@ -39,6 +39,9 @@ func (m *Mesh) openCatalog(ctx context.Context) error {
 		}
 		backends = append(backends, catalog.BackendConfig{Name: b.Name, Sources: sources, Services: b.Services, ToolPrefix: b.ToolPrefix, Failover: b.Failover})
 	}
+	if err := m.measureConnections(); err != nil {
+		return err
+	}
 	judge, err := c.judge()
 	if err != nil {
 		return err

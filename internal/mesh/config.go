@@ -84,6 +84,8 @@ type Backend struct {
 	Tenants Strings `yaml:"tenants"`
 	// MaxMessageBytes bounds one message from the backend. Default 64 MiB.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
+	// MaxConnections bounds the connections to each target, those for unary calls and those for streams together. Default 32, at least 2.
+	MaxConnections int `yaml:"max_connections"`
 	// Credentials are what the backend is told of who calls. Default: nothing.
 	Credentials *BackendCredentials `yaml:"credentials"`
 }
@@ -256,6 +258,9 @@ func (c *Config) Normalise() error {
 			return fmt.Errorf("two backends are named %q: rename one, or list its address under targets of the other", b.Name)
 		}
 		seen[b.Name] = true
+		if b.MaxConnections < 0 || b.MaxConnections == 1 {
+			return fmt.Errorf("backend %q: max_connections %d: want at least 2, one for unary calls and one for streams; leave it out for 32", b.Name, b.MaxConnections)
+		}
 		if len(b.Targets) == 0 && len(b.Descriptors) == 0 {
 			return fmt.Errorf("backend %q has no targets: say where it is, as host:port", b.Name)
 		}

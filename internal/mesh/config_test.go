@@ -114,6 +114,7 @@ func TestNormaliseRefuses(t *testing.T) {
 		{"no target", mesh.Config{Backends: []mesh.Backend{{Name: "a"}}}, "has no targets"},
 		{"no port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"host"}}}}, `"host" has no port`},
 		{"no host", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{":50051"}}}}, "127.0.0.1:50051"},
+		{"one connection", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"x:1"}, MaxConnections: 1}}}, "want at least 2"},
 		{"bad name", mesh.Config{Backends: []mesh.Backend{{Name: "A b", Targets: []string{"x:1"}}}}, `backend name "A b"`},
 		{"admin without port", mesh.Config{Admin: mesh.Admin{Addr: "127.0.0.1"}}, "want host:port"},
 		{"listen on a socket", mesh.Config{GRPC: mesh.GRPC{Addr: "unix:/x"}}, "not a number"},

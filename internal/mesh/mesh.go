@@ -148,7 +148,7 @@ func (m *Mesh) attempts() func(*catalog.Method) grpc.StreamClientInterceptor {
 func (m *Mesh) sources(b Backend) ([]catalog.Source, error) {
 	var out []catalog.Source
 	if len(b.Targets) > 0 {
-		conf := dial.Config{Name: b.Name, Targets: b.Targets, TLS: b.TLS.dial(), MaxRecvBytes: b.MaxMessageBytes}
+		conf := dial.Config{Name: b.Name, Targets: b.Targets, TLS: b.TLS.dial(), MaxRecvBytes: b.MaxMessageBytes, MaxConnections: b.MaxConnections}
 		if m.login != nil && b.Name == m.loginTo {
 			conf.Options = append(conf.Options, grpc.WithPerRPCCredentials(login{m.login, b.TLS != nil || onlyLoopback(b.Targets)}))
 		}
