@@ -62,6 +62,11 @@ func (a *Adapter) fetch(ctx context.Context, from asker, m *catalog.Method, requ
 
 // fetchBy is fetch by the call c.
 func (a *Adapter) fetchBy(ctx context.Context, c *call.Call, request []byte, limit time.Duration) ([]byte, call.Freshness, error) {
+	return a.fetchWith(ctx, c, call.One(call.NewFrame(c.Method.Desc.Input(), request)), limit)
+}
+
+// fetchWith is fetch by the call c with the one request that requests returns.
+func (a *Adapter) fetchWith(ctx context.Context, c *call.Call, requests func() (*call.Frame, error), limit time.Duration) ([]byte, call.Freshness, error) {
 	m := c.Method
 	if mayBeCached := a.conf.ServeStale && m.Policy.CacheTTL > 0; m.Backend.State == catalog.Down && !mayBeCached {
 		why := call.Error(codes.Unavailable, "BACKEND_DOWN", fmt.Sprintf("backend %q is down", m.Backend.Name), "hint", "nothing was done; try again later")
@@ -75,7 +80,7 @@ func (a *Adapter) fetchBy(ctx context.Context, c *call.Call, request []byte, lim
 	}
 	defer cancel()
 	var reply []byte
-	err := a.conf.Handler(call.NewStream(ctx, c, call.One(call.NewFrame(m.Desc.Input(), request)), func(f *call.Frame) error {
+	err := a.conf.Handler(call.NewStream(ctx, c, requests, func(f *call.Frame) error {
 		reply = append([]byte{}, f.Bytes()...) // it is borrowed
 		return nil
 	}, nil))

@@ -165,7 +165,7 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 		c.View = a.conf.View.Has
 	}
 	if a.conf.Tasks != nil && t.client.modern && t.client.can&canTask != 0 && becomesTask(m) {
-		c.Async = &call.Async{}
+		c.Async = &call.Async{Unaskable: t.client.can.unaskable()}
 	}
 	at := attempt{call: c}
 	if t.client.can&canForm != 0 {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolway/toolway/internal/call"
 )
 
 // abilities are what a client says that it can be asked.
@@ -18,6 +20,17 @@ const (
 	// canTask says that its calls may be answered with tasks.
 	canTask
 )
+
+// unaskable returns the kinds of questions that such a client cannot be asked.
+func (can abilities) unaskable() call.Questions {
+	not := call.OtherQuestion
+	for able, kind := range map[abilities]call.Questions{canForm: call.FormQuestion, canURL: call.PageQuestion, canSample: call.ModelQuestion, canRoots: call.FoldersQuestion} {
+		if can&able == 0 {
+			not |= kind
+		}
+	}
+	return not
+}
 
 // client is what the door knows about the client of one call.
 type client struct {

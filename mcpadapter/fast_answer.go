@@ -93,7 +93,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 		}
 	case getTask, cancelTask:
 		var body []byte
-		if body, err = a.answerTask(ctx, q.method, asker{header: from.header, meta: q.meta.crossing, protocol: version20260728, modern: true}, from.client.can, q.name, nil); err == nil {
+		if body, err = a.answerTask(ctx, q.method, asker{header: from.header, meta: q.meta.crossing, protocol: version20260728, modern: true}, from.client.can, q.name); err == nil {
 			out = append(append(a.appendMeta(append(out, `,"result":{`...), nil, true), body...), "}}"...)
 		}
 	case "server/discover":

@@ -29,11 +29,12 @@ func (a *Adapter) listen(ctx context.Context, next mcp.MethodHandler, method str
 	if params.Notifications == nil {
 		return nil, invalidParams("params.notifications is missing: want the notifications to listen for")
 	}
-	tasks, err := a.wantedTasks(req.GetExtra().Header.Get(taskIDsHeader), abilitiesOf(params.Meta[mcp.MetaKeyClientCapabilities]))
+	can := abilitiesOf(params.Meta[mcp.MetaKeyClientCapabilities])
+	tasks, err := a.wantedTasks(req.GetExtra().Header.Get(taskIDsHeader), can)
 	if err != nil {
 		return nil, err
 	}
-	l := listener{adapter: a, send: send, meta: `"_meta":{"` + metaSubscription + `":` + string(id) + `}`}
+	l := listener{adapter: a, can: can, send: send, meta: `"_meta":{"` + metaSubscription + `":` + string(id) + `}`}
 	if err := l.run(ctx, askerOf(req, params.Meta), honoured{*params.Notifications, tasks}); err != nil {
 		return nil, err
 	}
@@ -67,6 +68,7 @@ type honoured struct {
 // listener is one subscriptions/listen.
 type listener struct {
 	adapter *Adapter
+	can     abilities
 	send    func([]byte) error
 	meta    string
 
@@ -107,7 +109,7 @@ func (l *listener) run(ctx context.Context, from asker, want honoured) error {
 	}()
 	kept := want
 	kept.ResourceSubscriptions = l.watch(ctx, from, want.ResourceSubscriptions, &watching)
-	kept.TaskIDs = l.watchTasks(ctx, from, want.TaskIDs, &watching)
+	kept.TaskIDs = l.watchTasks(ctx, from, l.can, want.TaskIDs, &watching)
 	err := l.send([]byte(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{` + l.meta + `,"notifications":` + string(encoded(kept)) + `}}`))
 	l.mu.Unlock()
 	if err != nil || !want.ToolsListChanged && !want.PromptsListChanged && !want.ResourcesListChanged && len(kept.ResourceSubscriptions) == 0 && len(kept.TaskIDs) == 0 {

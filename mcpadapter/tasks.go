@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
@@ -34,6 +36,7 @@ var taskMethods = map[string]bool{getTask: true, updateTask: true, cancelTask: t
 const (
 	apiGetTask    = "/toolway.v1.TaskService/GetTask"
 	apiCancelTask = "/toolway.v1.TaskService/CancelTask"
+	apiProvide    = "/toolway.v1.TaskService/ProvideTaskInput"
 )
 
 // reasonTaskRequired is why the chain refuses a call whose method runs only as a task.
@@ -48,8 +51,8 @@ type Tasks interface {
 	Result(ctx context.Context, p *identity.Principal, id string) ([][]byte, error)
 	// Cancel asks for the end of a task.
 	Cancel(ctx context.Context, p *identity.Principal, id string) (*task.Task, error)
-	// Provide gives a task that waits for input an encoded toolway.v1.InputResponses.
-	Provide(ctx context.Context, p *identity.Principal, id string, responses []byte) (*task.Task, error)
+	// Provide gives a task answers to what it asks in a round, all or some. Errors have the reasons of package task.
+	Provide(ctx context.Context, p *identity.Principal, id string, round int, responses *toolwayv1.InputResponses) (*task.Task, error)
 	// Watch gives each event after a sequence to each, as they come, and returns nil after the last.
 	Watch(ctx context.Context, p *identity.Principal, id string, after uint64, each func(task.Event) error) error
 }
@@ -65,8 +68,13 @@ func onlyAsTask(err error) bool {
 	if err == nil {
 		return false
 	}
+	return reasonOf(err) == reasonTaskRequired
+}
+
+// reasonOf returns the reason of an error of the mesh's own; "" for others.
+func reasonOf(err error) string {
 	reason, _ := identity.Reason(err)
-	return reason == reasonTaskRequired
+	return reason
 }
 
 // needsTasks refuses a client that has not declared the extension.
@@ -125,7 +133,10 @@ func (a *Adapter) receiveTask(ctx context.Context, method string, req mcp.Reques
 	if method == updateTask && can&canTask != 0 && p.InputResponses == nil {
 		return nil, invalidParams("params.inputResponses is missing")
 	}
-	body, err := a.answerTask(ctx, method, askerOf(req, p.Meta), can, p.TaskID, p.InputResponses)
+	if method == updateTask {
+		return a.answerUpdate(ctx, askerOf(req, p.Meta), can, p.TaskID, p.InputResponses)
+	}
+	body, err := a.answerTask(ctx, method, askerOf(req, p.Meta), can, p.TaskID)
 	if err != nil {
 		return nil, err
 	}
@@ -139,41 +150,50 @@ func (a *Adapter) offersQuick(q *quickRequest) bool {
 
 // taskIDOf returns the id that the params of a method of tasks name, or "".
 func taskIDOf(params json.RawMessage) string {
-	var p taskParams
+	var p struct {
+		TaskID string `json:"taskId"`
+	}
 	if json.Unmarshal(params, &p) != nil {
 		return ""
 	}
 	return p.TaskID
 }
 
-// answerTask answers a method of tasks with the members of the result, _meta aside. The error is a JSON-RPC error.
-func (a *Adapter) answerTask(ctx context.Context, method string, from asker, can abilities, id string, responses map[string]json.RawMessage) ([]byte, error) {
+// taskAck is the member of a result that every answer about a task has, and those of tasks/cancel and tasks/update have alone.
+const taskAck = `"resultType":"complete"`
+
+// checkTask refuses what is wrong with a request about a task whatever the task.
+func checkTask(method string, can abilities, id string) error {
 	switch {
 	case can&canTask == 0:
-		return nil, needsTasks(method + " is of an extension")
+		return needsTasks(method + " is of an extension")
 	case id == "":
-		return nil, invalidParams("params.taskId is missing")
+		return invalidParams("params.taskId is missing")
 	}
-	const ack = `"resultType":"complete"`
+	return nil
+}
+
+// answerTask answers tasks/get and tasks/cancel with the members of the result, _meta aside. The error is a JSON-RPC error.
+func (a *Adapter) answerTask(ctx context.Context, method string, from asker, can abilities, id string) ([]byte, error) {
+	if err := checkTask(method, can, id); err != nil {
+		return nil, err
+	}
 	if method == cancelTask {
 		p, through, err := a.passTask(ctx, from, apiCancelTask, id)
 		if err == nil && !through {
 			_, err = a.conf.Tasks.Cancel(ctx, p, id)
 		}
-		return []byte(ack), taskError(id, err)
+		return []byte(taskAck), taskError(id, err)
 	}
 	p, t, err := a.task(ctx, from, id)
-	switch {
-	case err != nil:
-		return nil, taskError(id, err)
-	case method == updateTask:
-		return []byte(ack), taskError(id, a.provide(ctx, p, t, responses))
-	}
-	body, err := a.detailedTask(ctx, p, t)
 	if err != nil {
 		return nil, taskError(id, err)
 	}
-	return append(body, ","+ack...), nil
+	body, err := a.detailedTask(ctx, p, t, can)
+	if err != nil {
+		return nil, taskError(id, err)
+	}
+	return append(body, ","+taskAck...), nil
 }
 
 // task returns a task of the asker, and who that is. The error is a *fetchError, or a status.
@@ -189,9 +209,9 @@ func (a *Adapter) task(ctx context.Context, from asker, id string) (*identity.Pr
 // passTask sends a request about a task through the chain as a call of the mesh's own API, and returns whom the chain found to ask. Where the catalog
 // has no such API, nobody else is asked, and through is false.
 func (a *Adapter) passTask(ctx context.Context, from asker, method, id string) (p *identity.Principal, through bool, err error) {
-	m := a.conf.Catalog.Snapshot().Method(method)
+	m, err := a.taskMethod(method)
 	if m == nil {
-		return cmp.Or(call.PrincipalFrom(ctx), identity.Anonymous), false, nil
+		return cmp.Or(call.PrincipalFrom(ctx), identity.Anonymous), false, err
 	}
 	request, err := m.Request().AppendParam(nil, "id", []string{id})
 	if err == nil && method == apiGetTask { // JSON would be of no use
@@ -203,6 +223,16 @@ func (a *Adapter) passTask(ctx context.Context, from asker, method, id string) (
 	c := a.newCall(ctx, from, m)
 	_, _, err = a.fetchBy(ctx, c, request, 0)
 	return c.Principal, true, err
+}
+
+// taskMethod returns a method of the mesh's own API for tasks; nil if the catalog has none. The error is a JSON-RPC error: the operator does not expose it
+// at this door.
+func (a *Adapter) taskMethod(name string) (*catalog.Method, error) {
+	m := a.conf.Catalog.Snapshot().Method(name)
+	if m != nil && !m.Exposed(catalog.DoorMCP) {
+		return nil, rpcError(jsonrpc.CodeMethodNotFound, "this is not offered here: the policy of the mesh does not expose %s to MCP", strings.TrimPrefix(name, "/"))
+	}
+	return m, nil
 }
 
 // taskError is the JSON-RPC error of a request about a task; nil for nil.
@@ -247,10 +277,14 @@ const taskTime = "2006-01-02T15:04:05.000Z"
 
 // taskMembers returns the members that a task has in every status.
 func taskMembers(t *task.Task, status string) []byte {
+	return taskMembersWith(t, status, taskMessage(t))
+}
+
+func taskMembersWith(t *task.Task, status, message string) []byte {
 	dst := appendString([]byte(`"taskId":`), t.ID)
 	dst = append(append(append(dst, `,"status":"`...), status...), '"')
-	if text := taskMessage(t); text != "" {
-		dst = appendString(append(dst, `,"statusMessage":`...), text)
+	if message != "" {
+		dst = appendString(append(dst, `,"statusMessage":`...), message)
 	}
 	dst = t.Created.UTC().AppendFormat(append(dst, `,"createdAt":"`...), taskTime)
 	dst = t.Updated.UTC().AppendFormat(append(dst, `","lastUpdatedAt":"`...), taskTime)

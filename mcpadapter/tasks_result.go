@@ -1,16 +1,13 @@
 package mcpadapter
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
@@ -37,10 +34,11 @@ func taskMessage(t *task.Task) string {
 }
 
 // detailedTask returns the members of a task with its result, if it has one. The error is a status: then the result cannot be read now.
-func (a *Adapter) detailedTask(ctx context.Context, p *identity.Principal, t *task.Task) ([]byte, error) {
+// It asks what a client with such abilities can be asked.
+func (a *Adapter) detailedTask(ctx context.Context, p *identity.Principal, t *task.Task, can abilities) ([]byte, error) {
 	told := mcpStatus(t)
 	if t.State == task.InputRequired {
-		return a.askingTask(t), nil
+		return a.askingTask(t, can), nil
 	}
 	if told != "completed" {
 		return taskMembers(t, told), nil
@@ -68,6 +66,12 @@ func unanswered(t *task.Task, m *catalog.Method) *jsonrpc.Error {
 		return rpcError(jsonrpc.CodeInternalError, "%s: %s", codeName(t.Err.Code()), t.Err.Message())
 	case m == nil:
 		return rpcError(jsonrpc.CodeInternalError, "the call has ended well, but its answer cannot be shown: tool %q is no longer in the catalog", name)
+	case t.Err != nil && reasonOf(t.Err.Err()) == task.ReasonUnaskable: // so would the call have been answered without a task
+		_, missing, err := questions(m, inputRequired(t.Err.Err()), 0)
+		if err == nil {
+			err = missingCapability(m, missing)
+		}
+		return wireError(err)
 	}
 	return nil
 }
@@ -118,53 +122,4 @@ func (a *Adapter) answerAt(ctx context.Context, t *task.Task, k *keeper) *object
 		}
 	}
 	return &object.Info{ID: id, MediaType: "application/json", Size: int(t.Size), Expires: t.Expires}
-}
-
-// askingTask returns the members of a task that waits for input, with what it asks for.
-func (a *Adapter) askingTask(t *task.Task) []byte {
-	var put map[string]inputRequest
-	if m := a.conf.Catalog.Snapshot().Method(t.Method); m != nil && t.Err != nil {
-		if ask := inputRequired(t.Err.Err()); ask != nil {
-			put, _, _ = questions(m, ask, ^abilities(0)) // those that make no sense are not shown
-		}
-	}
-	if len(put) == 0 {
-		return append(taskMembers(t, "input_required"), `,"inputRequests":{}`...)
-	}
-	asked := bytes.TrimSuffix(appendInput(nil, put, ""), []byte(`,"resultType":"input_required"`))
-	return append(append(taskMembers(t, "input_required"), ','), asked...)
-}
-
-// provide hands the answers of tasks/update to a task that waits for them; others, and those to nothing that it asks, are ignored. All go to the backend
-// at once.
-func (a *Adapter) provide(ctx context.Context, p *identity.Principal, t *task.Task, responses map[string]json.RawMessage) error {
-	if t.State != task.InputRequired || t.Err == nil {
-		return nil
-	}
-	ask := inputRequired(t.Err.Err())
-	known := map[string]json.RawMessage{}
-	for name := range ask.GetRequests() {
-		if r, ok := responses[name]; ok {
-			known[name] = r
-		}
-	}
-	if len(known) == 0 {
-		return nil
-	}
-	for name, r := range ask.GetRequests() {
-		if known[name] == nil && !r.GetOptional() {
-			return rpcError(jsonrpc.CodeInvalidParams, "params.inputResponses.%s is missing: all that a task asks for is given at once", cut(name, 100))
-		}
-	}
-	answers, err := answersOf(known)
-	if err != nil {
-		return err
-	}
-	answers.State = ask.GetState()
-	raw, err := proto.Marshal(answers)
-	if err != nil {
-		return rpcError(jsonrpc.CodeInternalError, "the answers cannot be passed on")
-	}
-	_, err = a.conf.Tasks.Provide(ctx, p, t.ID, raw)
-	return err
 }

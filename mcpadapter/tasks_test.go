@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,10 +58,11 @@ type jobs struct {
 	fast, sdk *mcpadapter.Adapter
 	catalog   *mutableCatalog
 	tasks     *task.Tasks
+	calls     call.Handler
 	runs      call.Handler
 	release   chan struct{}
 	begun     chan struct{}
-	calls     atomic.Int32 // those that say what to do
+	made      atomic.Int32 // calls that say what to do
 }
 
 // newJobs starts everything but the workers.
@@ -81,11 +84,8 @@ func newJobs(t *testing.T, change func(*mcpadapter.Config)) *jobs {
 	if j.tasks, err = task.Open(t.Context(), task.Config{Store: db, Catalog: j.catalog, Logger: log, Results: objects, MaxInlineBytes: 2000, MaxResultBytes: 8000}); err != nil {
 		t.Fatal(err)
 	}
-	o := interceptors.Options{Logger: log, Task: interceptors.TaskOptions{Submitter: j.tasks}}
-	policies := interceptors.Default(o)
-	final := func(_ any, ss grpc.ServerStream) error { return j.backend(ss) }
-	j.runs = interceptors.Chain(final, interceptors.Runs(policies, o)...)
-	conf := mcpadapter.Config{Catalog: j.catalog, Handler: interceptors.Chain(final, policies...), Logger: log, Tasks: j.tasks, Objects: objects, Version: "v0"}
+	j.chain(interceptors.Options{Logger: log}, func(_ any, ss grpc.ServerStream) error { return j.backend(ss) })
+	conf := mcpadapter.Config{Catalog: j.catalog, Handler: func(ss grpc.ServerStream) error { return j.calls(ss) }, Logger: log, Tasks: j.tasks, Objects: objects, Version: "v0"}
 	if change != nil {
 		change(&conf)
 	}
@@ -94,6 +94,13 @@ func newJobs(t *testing.T, change func(*mcpadapter.Config)) *jobs {
 	j.sdk = mcpadapter.New(conf)
 	t.Cleanup(func() { _, _ = j.fast.Close(), j.sdk.Close() })
 	return j
+}
+
+// chain makes the chain of calls, and that of runs, before final.
+func (j *jobs) chain(o interceptors.Options, final grpc.StreamHandler) {
+	o.Task = interceptors.TaskOptions{Submitter: j.tasks}
+	policies := interceptors.Default(o)
+	j.calls, j.runs = interceptors.Chain(final, policies...), interceptors.Chain(final, interceptors.Runs(policies, o)...)
 }
 
 func (j *jobs) start() *jobs {
@@ -122,7 +129,7 @@ func (j *jobs) backend(ss grpc.ServerStream) error {
 		return err
 	}
 	if ask.Act != "" {
-		j.calls.Add(1)
+		j.made.Add(1)
 	}
 	send := func(reply string) error {
 		wire, err := m.Response().AppendWire(nil, []byte(reply), transcode.ReadOptions{})
@@ -131,18 +138,29 @@ func (j *jobs) backend(ss grpc.ServerStream) error {
 		}
 		return ss.SendMsg(call.NewFrame(nil, wire))
 	}
+	given, err := given(ss)
+	if err != nil {
+		return err
+	}
 	switch ask.Act {
+	case "two", "twice", "model", "maybe":
+		if q := asksFor(ask.Act, given); q != nil {
+			return q
+		}
+		return send(`{"text":` + strconv.Quote(said(given)) + `}`)
 	case "wait":
-		j.begun <- struct{}{}
-		select {
-		case <-j.release:
-		case <-ss.Context().Done():
-			return status.FromContextError(ss.Context().Err()).Err()
+		if err := j.hold(ss.Context()); err != nil {
+			return err
 		}
 	case "fail":
 		return call.Error(codes.FailedPrecondition, "NOT_NOW", "not now", "hint", "wait for the spring")
-	case "ask":
-		return askReason("state")
+	case "ask": // waits, asks, and waits again with the answers
+		if err := j.hold(ss.Context()); err != nil {
+			return err
+		}
+		if given == nil {
+			return askReason("state")
+		}
 	}
 	switch m.Desc.Name() {
 	case "Rows":
@@ -168,6 +186,17 @@ func (j *jobs) backend(ss grpc.ServerStream) error {
 		return send(`{"text":"` + strings.Repeat("z", 9000) + `"}`)
 	}
 	return send(`{"text":"done","rows":["a","b"]}`)
+}
+
+// hold says that a call has begun, and waits until it is released or cancelled.
+func (j *jobs) hold(ctx context.Context) error {
+	j.begun <- struct{}{}
+	select {
+	case <-j.release:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // Client capabilities with and without the extension.
@@ -212,6 +241,14 @@ func (j *jobs) get(id string) map[string]any {
 		j.t.Fatalf("tasks/get = %d %v %v, want the task", code, res, failure)
 	}
 	return res
+}
+
+// answer gives a task answers.
+func (j *jobs) answer(id, responses string) {
+	j.t.Helper()
+	if code, res, failure := ask(j.t, j.fast, "tasks/update", `"taskId":"`+id+`","inputResponses":`+responses, withTasks); code != http.StatusOK || res["resultType"] != "complete" || res["taskId"] != nil {
+		j.t.Fatalf("tasks/update = %d %v %v, want it acknowledged", code, res, failure)
+	}
 }
 
 // ended waits for the end of a task, and asks for it.
@@ -286,7 +323,7 @@ func TestTaskDecision(t *testing.T) {
 		if _, res, _ := ask(t, a, "tools/call", `"name":"jobs_run","arguments":{}`, withoutTasks); res["resultType"] != "complete" || res["taskId"] != nil {
 			t.Errorf("jobs_run of a client without tasks = %v, want an answer", res)
 		}
-		before := j.calls.Load()
+		before := j.made.Load()
 		code, res, failure := ask(t, a, "tools/call", `"name":"jobs_must","arguments":{"act":"x"}`, withoutTasks)
 		if code != http.StatusBadRequest || failure["code"] != float64(-32021) || fmt.Sprint(failure["data"]) != "map[requiredCapabilities:map[extensions:map[io.modelcontextprotocol/tasks:map[]]]]" {
 			t.Errorf("jobs_must of a client without tasks = %d %v %v, want -32021 with the extension", code, res, failure)
@@ -302,7 +339,7 @@ func TestTaskDecision(t *testing.T) {
 		if !strings.Contains(old, `"isError":true`) || !strings.Contains(old, "TASK_REQUIRED") || !strings.Contains(old, "needs a client of protocol version 2026-07-28") {
 			t.Errorf("jobs_must of an older client = %s, want a tool error that says what it takes", old)
 		}
-		if got := j.calls.Load(); got != before {
+		if got := j.made.Load(); got != before {
 			t.Errorf("%d calls came through, want none", got-before)
 		}
 	}
@@ -388,7 +425,7 @@ func TestTaskRequests(t *testing.T) {
 			t.Errorf("%s = %s, want nothing but what was asked for", body, fast)
 		}
 	}
-	if got := j.calls.Load(); got != 0 {
+	if got := j.made.Load(); got != 0 {
 		t.Errorf("%d calls were made, want none", got)
 	}
 }
@@ -473,50 +510,71 @@ func TestTaskOwners(t *testing.T) {
 	}
 }
 
-// TestTaskNotifications pins notifications/tasks over both transports: what is acknowledged, the status at first, and the one at the end with its result.
+// listen subscribes to tasks over one transport, and returns what waits for the next message. Everything ends with the test.
+func (j *jobs) listen(t *testing.T, stdio bool, ids ...string) (hear func() string) {
+	t.Helper()
+	raw, err := json.Marshal(ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := string(message(`"l"`, "subscriptions/listen", `"notifications":{"taskIds":`+string(raw)+`}`, "-", modernMembers+withTasks))
+	w := &world{t: t, adapter: j.fast}
+	messages := make(chan string, 100)
+	var lines *bufio.Scanner
+	var stop func()
+	if stdio {
+		k := w.talk(t.Context())
+		k.say(listen)
+		lines, stop = k.lines, func() { _ = k.in.Close() }
+	} else {
+		ctx, cancel := context.WithCancel(t.Context())
+		res := post(ctx, t, w.serve(), listen, map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"})
+		lines, stop = bufio.NewScanner(res.Body), func() { cancel(); _ = res.Body.Close() }
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(messages)
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok || stdio && data != "" {
+				messages <- data
+			}
+		}
+	})
+	t.Cleanup(func() { stop(); reading.Wait() })
+	return func() string { t.Helper(); return await(t, "a message of the subscription", messages) }
+}
+
+// TestTaskNotifications pins notifications/tasks over both transports: what is acknowledged, the status at first, each one after it, and the one at the
+// end with its result.
 func TestTaskNotifications(t *testing.T) {
 	for _, stdio := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stdio=%v", stdio), func(t *testing.T) {
 			j := newJobs(t, nil).start()
-			id := j.create("jobs_run", "wait")
+			id := j.create("jobs_run", "ask")
 			await(t, "the call at the backend", j.begun)
-			params := `"notifications":{"taskIds":["` + id + `","` + strings.Repeat("0", 32) + `","` + id + `"]}`
-			listen := string(message(`"l"`, "subscriptions/listen", params, "-", modernMembers+withTasks))
-			var hear func() string
-			if stdio {
-				w := &world{t: t, adapter: j.fast}
-				k := w.talk(t.Context())
-				k.say(listen)
-				hear = func() string { k.hear(""); return k.lines.Text() }
-				defer func() { _ = k.in.Close() }()
-			} else {
-				w := &world{t: t, adapter: j.fast}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				res := post(ctx, t, w.serve(), listen, map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"})
-				defer res.Body.Close()
-				lines := bufio.NewScanner(res.Body)
-				hear = func() string {
-					for lines.Scan() {
-						if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-							return data
-						}
-					}
-					t.Fatalf("the stream has ended: %v", lines.Err())
-					return ""
-				}
-			}
+			hear := j.listen(t, stdio, id, strings.Repeat("0", 32), id)
 			const subscription = `"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}`
 			if got, want := hear(), `"notifications":{"taskIds":["`+id+`"]}`; !strings.Contains(got, want) || !strings.Contains(got, subscription) {
 				t.Errorf("acknowledgement = %s, want %s", got, want)
 			}
-			if got := hear(); !strings.Contains(got, `"method":"notifications/tasks"`) || !strings.Contains(got, subscription+`,"taskId":"`+id+`","status":"working"`) {
-				t.Errorf("first notification = %s", got)
+			of := `"method":"notifications/tasks","params":{` + subscription + `,"taskId":"` + id + `","status":`
+			wants := func(members ...string) {
+				t.Helper()
+				got := hear()
+				for _, want := range append(members, of) {
+					if !strings.Contains(got, want) {
+						t.Fatalf("notification = %s, want %s in it", got, want)
+					}
+				}
 			}
-			close(j.release)
-			if got := hear(); !strings.Contains(got, `"status":"completed"`) || !strings.Contains(got, `"result":{"content":`) {
-				t.Errorf("last notification = %s", got)
-			}
+			wants(of + `"working"`)
+			j.release <- struct{}{}
+			wants(of+`"input_required"`, `"inputRequests":{"reason":{"method":"elicitation/create","params":{"mode":"form","message":"Why?"`)
+			j.answer(id, `{"reason":{"action":"accept","content":{"reason":"spring"}}}`)
+			wants(of + `"working"`)
+			await(t, "the call with the answers", j.begun)
+			j.release <- struct{}{}
+			wants(of+`"completed"`, `"result":{"content":`)
 		})
 	}
 	j := newJobs(t, nil)

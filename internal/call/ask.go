@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"google.golang.org/grpc/codes"
+
+	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 )
 
 // Asker asks the person at the caller's side. A door sets Call.Asker where the client that made this call can ask: MCP's elicitation.
@@ -36,6 +38,39 @@ const (
 	// Yes means that the person agreed.
 	Yes
 )
+
+// Questions are kinds of questions with which a backend asks for input, toolway.v1.InputRequest, as a set.
+type Questions uint8
+
+// The kinds.
+const (
+	// FormQuestion asks the person for a form, or for a yes.
+	FormQuestion Questions = 1 << iota
+	// PageQuestion sends the person to a page.
+	PageQuestion
+	// ModelQuestion asks the caller's model.
+	ModelQuestion
+	// FoldersQuestion asks for the caller's folders.
+	FoldersQuestion
+	// OtherQuestion is of a kind that this mesh does not know.
+	OtherQuestion
+)
+
+// QuestionOf returns the kind of a question.
+func QuestionOf(r *toolwayv1.InputRequest) Questions {
+	switch kind := r.GetKind().(type) {
+	case *toolwayv1.InputRequest_Elicitation:
+		if _, page := kind.Elicitation.GetAnswer().(*toolwayv1.Elicitation_Url); page {
+			return PageQuestion
+		}
+		return FormQuestion
+	case *toolwayv1.InputRequest_Sampling:
+		return ModelQuestion
+	case *toolwayv1.InputRequest_Roots:
+		return FoldersQuestion
+	}
+	return OtherQuestion
+}
 
 // ErrInputRequired ends a call that waits for the person's answer. A door that knows how to ask never shows it.
 var ErrInputRequired = Error(codes.FailedPrecondition, "INPUT_REQUIRED", "the person at the caller's side has been asked, and the call waits for the answer",

@@ -10,6 +10,9 @@ type Async struct {
 	// Timeout is how long the call may take, and TTL how long the task is kept once it has ended. Zero, or what is beyond the operator's bounds: the
 	// operator's.
 	Timeout, TTL time.Duration
+	// Unaskable are the questions that the caller has said it cannot be asked once the call has become a task. If the backend has to know what only such
+	// a question brings, the task fails. None: all can be.
+	Unaskable Questions
 }
 
 // TaskHeader is the reply metadata that carries the id of the task that a call has become.

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -209,11 +208,7 @@ func (s *tasks) CancelTask(ctx context.Context, in *toolwayv1.CancelTaskRequest)
 
 // ProvideTaskInput gives a task what its backend has asked for.
 func (s *tasks) ProvideTaskInput(ctx context.Context, in *toolwayv1.ProvideTaskInputRequest) (*toolwayv1.ProvideTaskInputResponse, error) {
-	responses, err := proto.Marshal(in.GetResponses())
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.Tasks.Provide(ctx, principalOf(ctx), in.GetId(), responses)
+	t, err := s.Tasks.Provide(ctx, principalOf(ctx), in.GetId(), int(in.GetInputRound()), in.GetResponses())
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +252,7 @@ func shownTask(ctx context.Context, t *task.Task) *toolwayv1.Task {
 	}
 	out := &toolwayv1.Task{
 		Id: t.ID, Method: strings.TrimPrefix(t.Method, "/"), Tool: t.Tool, State: taskStates[t.State], CreatedAt: at(t.Created), UpdatedAt: at(t.Updated), StartedAt: at(t.Started),
-		EndedAt: at(t.Ended), Deadline: at(t.Deadline), ExpiresAt: at(t.Expires), Attempts: uint32(t.Attempts), CancelRequested: t.CancelRequested, //nolint:gosec // small
+		EndedAt: at(t.Ended), Deadline: at(t.Deadline), ExpiresAt: at(t.Expires), Attempts: uint32(t.Attempts), CancelRequested: t.CancelRequested, InputRound: uint32(t.Round), //nolint:gosec // small
 	}
 	if t.Messages > 0 {
 		out.Progress = &toolwayv1.TaskProgress{Messages: uint64(t.Messages), Bytes: uint64(t.Bytes)} //nolint:gosec // sizes

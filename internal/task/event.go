@@ -23,6 +23,7 @@ const (
 	succeeded = "task_completed"
 	failed    = "task_failed"
 	asked     = "task_input_required"
+	provided  = "task_input_provided"
 )
 
 // Event is something that happened to a task.
@@ -30,8 +31,8 @@ type Event struct {
 	// Sequence orders the events of all tasks.
 	Sequence uint64
 	TaskID   string
-	// Type is task_created, tool_started, tool_progress, tool_completed, task_input_required, task_completed or task_failed. The last two end
-	// the task.
+	// Type is task_created, tool_started, tool_progress, tool_completed, task_input_required, task_input_provided, task_completed or task_failed. The
+	// last two end the task.
 	Type string
 	Time time.Time
 	// Payload is a JSON object, or empty.
@@ -40,6 +41,9 @@ type Event struct {
 
 // Final says whether the event is the task's last.
 func (e *Event) Final() bool { return e.Type == succeeded || e.Type == failed }
+
+// ChangesState says whether the state of the task, or what it asks for, has changed with the event: it has by the time that the event comes.
+func (e *Event) ChangesState() bool { return e.Type == asked || e.Type == provided || e.Final() }
 
 // stored is an event as the log has it.
 type stored struct {
@@ -78,6 +82,13 @@ type endPayload struct {
 // append appends an event to a task's. An id makes the second of two appends of it within two minutes none.
 func (t *Tasks) append(ctx context.Context, id, typ string, payload any, once string) (uint64, error) {
 	return t.events.Append(ctx, id, encode(stored{Type: typ, Payload: encode(payload)}), once)
+}
+
+// tell appends an event that is not the last. One that the store does not take is missing: the record and the answer are what counts.
+func (t *Tasks) tell(ctx context.Context, id, typ string, payload any) {
+	if _, err := t.append(ctx, id, typ, payload, ""); err != nil {
+		t.log.Warn("an event of a task is not kept", "task", id, "type", typ, "error", err)
+	}
 }
 
 // decodeEvent reads an event of the log.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -81,19 +82,46 @@ func (s *server) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*test
 		s.begun <- text
 		<-s.release
 	case "ask":
-		given := strings.Join(md[call.InputResponsesKey], "")
-		if given == "" {
-			st, err := status.New(codes.FailedPrecondition, "which colour?").WithDetails(&toolwayv1.InputRequired{})
-			if err != nil {
-				return nil, err
-			}
-			return nil, st.Err()
-		}
-		return &testpb.SimpleResponse{Username: given}, nil
+		return s.ask(strings.Fields(text)[1:], strings.Join(md[call.InputResponsesKey], ""))
 	case "fail":
 		return nil, status.Error(codes.FailedPrecondition, "as you like")
 	}
 	return &testpb.SimpleResponse{Payload: in.GetPayload()}, nil
+}
+
+// ask asks for what the words name, each of which may end with "?" (optional), "!" (of the model, not the person), or both, until it has an answer to each
+// that is not optional, and answers with all. "again" has it ask once more.
+func (s *server) ask(words []string, given string) (*testpb.SimpleResponse, error) {
+	answers := &toolwayv1.InputResponses{}
+	if err := proto.Unmarshal([]byte(given), answers); err != nil {
+		return nil, err
+	}
+	ask := &toolwayv1.InputRequired{Requests: map[string]*toolwayv1.InputRequest{}, State: append(answers.GetState(), '+')}
+	again, missing := false, given == ""
+	for _, word := range words {
+		name := strings.TrimRight(word, "?!")
+		if again = again || name == "again"; name == "again" {
+			continue
+		}
+		r := &toolwayv1.InputRequest{Optional: strings.Contains(word, "?"), Kind: &toolwayv1.InputRequest_Elicitation{Elicitation: &toolwayv1.Elicitation{Message: name}}}
+		if strings.Contains(word, "!") {
+			r.Kind = &toolwayv1.InputRequest_Sampling{}
+		}
+		ask.Requests[name] = r
+		missing = missing || !r.GetOptional() && answers.GetResponses()[name] == nil
+	}
+	if missing || again && string(answers.GetState()) == "+" {
+		st, err := status.New(codes.FailedPrecondition, "more is to be known").WithDetails(ask)
+		if err != nil {
+			return nil, err
+		}
+		return nil, st.Err()
+	}
+	said := []string{string(answers.GetState())}
+	for _, name := range slices.Sorted(maps.Keys(answers.GetResponses())) {
+		said = append(said, name+"="+answers.GetResponses()[name].GetContent().GetFields()["is"].GetStringValue())
+	}
+	return &testpb.SimpleResponse{Username: strings.Join(said, " ")}, nil
 }
 
 func (s *server) CacheableUnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {

@@ -127,6 +127,10 @@ func (p *Pool) accept(ctx context.Context, lease *store.Job) *run {
 			other.setLease(lease)
 			return nil
 		}
+		if other.job.Round < r.job.Round { // it has asked, and is about to end: this job goes on with the answers
+			p.giveBack(lease, backoff(0))
+			return nil
+		}
 		p.done(ctx, lease)
 		return nil
 	}

@@ -48,9 +48,13 @@ type record struct {
 	Status    []byte `json:",omitempty"`
 	// Inputs is what the caller has provided after the backend has asked for it: a toolway.v1.InputResponses.
 	Inputs []byte `json:",omitempty"`
-	Size   int64  `json:",omitempty"`
-	Cut    bool   `json:",omitempty"`
-	URI    string `json:",omitempty"`
+	// Round counts how often the backend has asked. Given is what the caller has answered so far of the round that waits: a
+	// toolway.v1.InputResponses.
+	Round int    `json:",omitempty"`
+	Given []byte `json:",omitempty"`
+	Size  int64  `json:",omitempty"`
+	Cut   bool   `json:",omitempty"`
+	URI   string `json:",omitempty"`
 	// First is the sequence of the task's first event.
 	First uint64
 
@@ -63,10 +67,11 @@ type spec struct {
 	Request   []byte
 	Forward   map[string][][]byte `json:",omitempty"` // values may be binary
 	Door      call.Door
-	Protocol  string `json:",omitempty"`
-	Key       string `json:",omitempty"`
-	Approval  string `json:",omitempty"`
-	TraceID   string `json:",omitempty"`
+	Protocol  string         `json:",omitempty"`
+	Key       string         `json:",omitempty"`
+	Approval  string         `json:",omitempty"`
+	TraceID   string         `json:",omitempty"`
+	Unaskable call.Questions `json:",omitempty"`
 	Principal *identity.Principal
 }
 
@@ -74,7 +79,9 @@ type spec struct {
 type job struct {
 	Owner, ID string
 	// Nonce tells two jobs of one task apart.
-	Nonce          string
+	Nonce string
+	// Round is the record's when the job was queued: a job with a later one than a run goes on where that has asked for input.
+	Round          int `json:",omitempty"`
 	Method, Tenant string
 }
 
@@ -162,12 +169,12 @@ func (r *record) view() *Task {
 	out := &Task{
 		ID: r.ID, Method: r.Method, Tool: r.Tool, Output: r.Output, State: r.State, Created: r.Created, Updated: r.Updated, Started: r.Started, Ended: r.Ended,
 		Deadline: r.Deadline, Expires: r.Expires, TTL: r.TTL, Attempts: r.Attempts, CancelRequested: r.Cancel, Messages: r.Messages, Bytes: r.Bytes,
-		Size: r.Size, Cut: r.Cut, URI: r.URI,
+		Size: r.Size, Cut: r.Cut, URI: r.URI, Round: r.Round,
 	}
 	if r.Status != nil {
 		st := new(spb.Status)
 		if proto.Unmarshal(r.Status, st) == nil {
-			out.Err = status.FromProto(st)
+			out.Err = r.unanswered(status.FromProto(st))
 		}
 	}
 	return out

@@ -294,11 +294,9 @@ func (r *run) progress(wire []byte, n int64) progressPayload {
 	return p
 }
 
-// tellEvent appends an event that is not the last. One that the store does not take is missing: the record and the answer are what counts.
+// tellEvent appends an event of the run's task that is not the last.
 func (r *run) tellEvent(ctx context.Context, typ string, payload any) {
-	if _, err := r.tasks.append(ctx, r.record.ID, typ, payload, ""); err != nil {
-		r.tasks.log.Warn("an event of a task is not kept", "task", r.record.ID, "type", typ, "error", err)
-	}
+	r.tasks.tell(ctx, r.record.ID, typ, payload)
 }
 
 // finish ends the task as the call has ended, or gives the job to whoever goes on.
@@ -316,9 +314,13 @@ func (r *run) finish(ctx context.Context, a *answer, outcome call.Outcome, err e
 		r.pool.giveBack(r.held(), backoff(r.held().Delivery))
 		return
 	}
-	if st := status.Convert(err); asksForInput(st) {
-		r.ask(ctx, st)
-		return
+	if st := status.Convert(err); questionOf(st) != nil {
+		st, asks := putTo(st, r.spec.Unaskable)
+		if asks {
+			r.ask(ctx, st)
+			return
+		}
+		err = st.Err()
 	}
 	r.tellEvent(ctx, completed, completedPayload{Code: status.Code(err).String(), Messages: a.messages, Bytes: a.bytes})
 	end := func(rec *record) {

@@ -117,6 +117,9 @@ func (t *Tasks) create(ctx context.Context, r *record, c *call.Call, idempotency
 	s := &spec{
 		Request: request, Forward: forwardOf(c.Forward), Door: c.Door, Protocol: c.Protocol, Key: idempotencyKey, Approval: c.Approval, TraceID: c.TraceID, Principal: c.Principal,
 	}
+	if c.Async != nil {
+		s.Unaskable = c.Async.Unaskable
+	}
 	if err := t.put(ctx, key("i", r.owner, r.ID), encode(s), ttl); err != nil {
 		return t.unkept("keep the request of a task", err)
 	}
@@ -133,7 +136,7 @@ func (t *Tasks) create(ctx context.Context, r *record, c *call.Call, idempotency
 // enqueue adds a job. A second one with the same id within two minutes is none.
 func (t *Tasks) enqueue(ctx context.Context, r *record, p *identity.Principal, id string) error {
 	tenant, _ := who(p)
-	j := job{Owner: r.owner, ID: r.ID, Nonce: newID(), Method: r.Method, Tenant: tenant}
+	j := job{Owner: r.owner, ID: r.ID, Nonce: newID(), Round: r.Round, Method: r.Method, Tenant: tenant}
 	if err := t.queue.Put(ctx, id, encode(j)); err != nil {
 		return t.unkept("queue a task", err)
 	}

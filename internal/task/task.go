@@ -56,7 +56,10 @@ type Task struct {
 	CancelRequested bool
 	// Messages and Bytes are what has come of a streamed answer so far.
 	Messages, Bytes int64
-	// Err is why it has not completed: a status; nil otherwise.
+	// Round counts how often the backend has asked for input: it tells the questions of one round from those of another, whose names may be the same.
+	Round int
+	// Err is why it has not completed: a status; nil otherwise. Of a task that waits for input it has a toolway.v1.InputRequired with what has not been
+	// answered yet.
 	Err *status.Status
 	// Size is that of the answer, Cut says that it is not whole, or not kept, and URI where it is kept as JSON if it is too large for Result.
 	Size int64

@@ -15,11 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
-	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
@@ -488,45 +485,4 @@ func TestCancelledCallThatTheBackendGoesOnWith(t *testing.T) {
 	if got.State != task.Cancelled || !strings.Contains(got.Err.Message(), "stays done") {
 		t.Errorf("task %+v: want it cancelled, and that it may have done something", got)
 	}
-}
-
-// A backend that asks for more before it goes on gets it from a second run.
-func TestTaskAsksForInput(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	tasks := f.tasks(task.Config{})
-	f.start(tasks)
-	id := f.must(tasks, alice, unary, "ask", "")
-	_, err := tasks.Provide(t.Context(), bob, id, []byte("blue"))
-	wantCode(t, err, codes.NotFound)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	asked := false
-	if err := tasks.Watch(ctx, alice, id, 0, func(e task.Event) error {
-		if e.Type != "task_input_required" {
-			return nil
-		}
-		asked = true
-		got, err := tasks.Get(ctx, alice, id)
-		if err != nil || got.State != task.InputRequired || !asksForInput(got.Err) {
-			t.Errorf("task %+v, %v: want it to ask, and what for", got, err)
-		}
-		if got, err = tasks.Provide(ctx, alice, id, []byte("blue")); err != nil || got.State != task.Working || got.Err != nil {
-			t.Errorf("provided: %+v, %v", got, err)
-		}
-		return nil
-	}); err != nil || !asked {
-		t.Fatalf("watch: %v, asked %v", err, asked)
-	}
-	got, _ := f.ended(tasks, alice, id)
-	replies, err := tasks.Result(ctx, alice, id)
-	if err != nil || got.State != task.Completed || len(replies) != 1 || !strings.Contains(string(replies[0]), "blue") {
-		t.Errorf("task %+v with %q, %v: want the answer made of what was provided", got, replies, err)
-	}
-	_, err = tasks.Provide(ctx, alice, id, nil)
-	wantCode(t, err, codes.FailedPrecondition)
-}
-
-func asksForInput(st *status.Status) bool {
-	return st != nil && slices.ContainsFunc(st.Proto().GetDetails(), func(d *anypb.Any) bool { return d.MessageIs((*toolwayv1.InputRequired)(nil)) })
 }

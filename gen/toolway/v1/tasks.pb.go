@@ -127,8 +127,10 @@ type Task struct {
 	Progress *TaskProgress `protobuf:"bytes,13,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why it has not completed. Its details are there for gRPC callers only: their types may be known to nobody else.
 	Error *status.Status `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`
-	// What the backend asks for, of a task that waits for input.
+	// What the backend asks for, of a task that waits for input: the questions that have not been answered yet.
 	InputRequired *InputRequired `protobuf:"bytes,17,opt,name=input_required,json=inputRequired,proto3" json:"input_required,omitempty"`
+	// How often the backend has asked. Questions of two rounds are two questions, though they have one name.
+	InputRound uint32 `protobuf:"varint,18,opt,name=input_round,json=inputRound,proto3" json:"input_round,omitempty"`
 	// The answer of a task that has completed. Lists leave it out.
 	Result *TaskResult `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`
 	// The reason of the error's google.rpc.ErrorInfo, such as OUTCOME_UNKNOWN; empty if it has none.
@@ -270,6 +272,13 @@ func (x *Task) GetInputRequired() *InputRequired {
 		return x.InputRequired
 	}
 	return nil
+}
+
+func (x *Task) GetInputRound() uint32 {
+	if x != nil {
+		return x.InputRound
+	}
+	return 0
 }
 
 func (x *Task) GetResult() *TaskResult {
@@ -430,8 +439,8 @@ type TaskEvent struct {
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// The task.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// What happened: task_created, tool_started, tool_progress, tool_completed, task_input_required, task_completed or task_failed. The last two
-	// end the task.
+	// What happened: task_created, tool_started, tool_progress, tool_completed, task_input_required, task_input_provided, task_completed or
+	// task_failed. The last two end the task.
 	EventType string `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	// When.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
@@ -960,8 +969,10 @@ type ProvideTaskInputRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task's id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// What the backend has asked for.
-	Responses     *InputResponses `protobuf:"bytes,2,opt,name=responses,proto3" json:"responses,omitempty"`
+	// Answers to what the backend asks, all or some.
+	Responses *InputResponses `protobuf:"bytes,2,opt,name=responses,proto3" json:"responses,omitempty"`
+	// The task's input_round that they are for: if it asks anew by now they are refused, with FAILED_PRECONDITION. Default: the present one.
+	InputRound    uint32 `protobuf:"varint,3,opt,name=input_round,json=inputRound,proto3" json:"input_round,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1008,6 +1019,13 @@ func (x *ProvideTaskInputRequest) GetResponses() *InputResponses {
 		return x.Responses
 	}
 	return nil
+}
+
+func (x *ProvideTaskInputRequest) GetInputRound() uint32 {
+	if x != nil {
+		return x.InputRound
+	}
+	return 0
 }
 
 // ProvideTaskInputResponse is the task as it is now: at work again.
@@ -1162,7 +1180,7 @@ var File_toolway_v1_tasks_proto protoreflect.FileDescriptor
 const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16toolway/v1/tasks.proto\x12\n" +
-	"toolway.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16toolway/v1/input.proto\x1a\x18toolway/v1/options.proto\"\xac\a\n" +
+	"toolway.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16toolway/v1/input.proto\x1a\x18toolway/v1/options.proto\"\xcd\a\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x12\n" +
@@ -1183,7 +1201,9 @@ const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\x10cancel_requested\x18\f \x01(\bR\x0fcancelRequested\x124\n" +
 	"\bprogress\x18\r \x01(\v2\x18.toolway.v1.TaskProgressR\bprogress\x12(\n" +
 	"\x05error\x18\x0e \x01(\v2\x12.google.rpc.StatusR\x05error\x12@\n" +
-	"\x0einput_required\x18\x11 \x01(\v2\x19.toolway.v1.InputRequiredR\rinputRequired\x12.\n" +
+	"\x0einput_required\x18\x11 \x01(\v2\x19.toolway.v1.InputRequiredR\rinputRequired\x12\x1f\n" +
+	"\vinput_round\x18\x12 \x01(\rR\n" +
+	"inputRound\x12.\n" +
 	"\x06result\x18\x0f \x01(\v2\x16.toolway.v1.TaskResultR\x06result\x12!\n" +
 	"\ferror_reason\x18\x10 \x01(\tR\verrorReason\"\xa2\x01\n" +
 	"\x05State\x12\x15\n" +
@@ -1239,10 +1259,12 @@ const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\x11CancelTaskRequest\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tB\x03\xe0A\x02R\x02id\":\n" +
 	"\x12CancelTaskResponse\x12$\n" +
-	"\x04task\x18\x01 \x01(\v2\x10.toolway.v1.TaskR\x04task\"h\n" +
+	"\x04task\x18\x01 \x01(\v2\x10.toolway.v1.TaskR\x04task\"\x89\x01\n" +
 	"\x17ProvideTaskInputRequest\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tB\x03\xe0A\x02R\x02id\x128\n" +
-	"\tresponses\x18\x02 \x01(\v2\x1a.toolway.v1.InputResponsesR\tresponses\"@\n" +
+	"\tresponses\x18\x02 \x01(\v2\x1a.toolway.v1.InputResponsesR\tresponses\x12\x1f\n" +
+	"\vinput_round\x18\x03 \x01(\rR\n" +
+	"inputRound\"@\n" +
 	"\x18ProvideTaskInputResponse\x12$\n" +
 	"\x04task\x18\x01 \x01(\v2\x10.toolway.v1.TaskR\x04task\"K\n" +
 	"\x10WatchTaskRequest\x12\x13\n" +

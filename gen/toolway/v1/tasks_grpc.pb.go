@@ -44,7 +44,9 @@ type TaskServiceClient interface {
 	// CancelTask asks for the end of a task. One that has not begun ends at once; a call that runs is cancelled as far as its backend heeds it, and the
 	// final state says what happened: a task that completes all the same is COMPLETED. A task that has ended stays as it is.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
-	// ProvideTaskInput gives a task what its backend has asked for, as the task's error says; it goes on then.
+	// ProvideTaskInput gives a task answers to what its backend asks, which input_required holds. They are kept: the task goes on, and its call is made
+	// again with all of them, once no question is left that is not optional. An answer to what the task does not ask, or that has been answered, is
+	// INVALID_ARGUMENT, and then none is kept; a task that does not ask is FAILED_PRECONDITION. The same answers again do no harm.
 	ProvideTaskInput(ctx context.Context, in *ProvideTaskInputRequest, opts ...grpc.CallOption) (*ProvideTaskInputResponse, error)
 	// WatchTask sends the events of a task from its beginning, or from a cursor on, and ends after the last one. Closing it does not touch the
 	// task.
@@ -145,7 +147,9 @@ type TaskServiceServer interface {
 	// CancelTask asks for the end of a task. One that has not begun ends at once; a call that runs is cancelled as far as its backend heeds it, and the
 	// final state says what happened: a task that completes all the same is COMPLETED. A task that has ended stays as it is.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
-	// ProvideTaskInput gives a task what its backend has asked for, as the task's error says; it goes on then.
+	// ProvideTaskInput gives a task answers to what its backend asks, which input_required holds. They are kept: the task goes on, and its call is made
+	// again with all of them, once no question is left that is not optional. An answer to what the task does not ask, or that has been answered, is
+	// INVALID_ARGUMENT, and then none is kept; a task that does not ask is FAILED_PRECONDITION. The same answers again do no harm.
 	ProvideTaskInput(context.Context, *ProvideTaskInputRequest) (*ProvideTaskInputResponse, error)
 	// WatchTask sends the events of a task from its beginning, or from a cursor on, and ends after the last one. Closing it does not touch the
 	// task.
