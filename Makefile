@@ -14,9 +14,10 @@ help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 .PHONY: build
-build: ## Build bin/toolway and bin/logs
+build: ## Build bin/toolway and the services
 	go build -o bin/toolway ./cmd/toolway
 	go -C services build -o ../bin/logs ./logs/cmd
+	go -C services build -o ../bin/runbooks ./runbooks/cmd
 
 .PHONY: run
 run: build ## Run the mesh in front of the logs service, with three commands to try

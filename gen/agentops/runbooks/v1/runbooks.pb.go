@@ -82,7 +82,8 @@ func (WatchRunbooksResponse_Change) EnumDescriptor() ([]byte, []int) {
 // Runbook is what to do in a kind of incident.
 type Runbook struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// runbooks/{runbook}: the file's path below the folder without .md, with "." for "/".
+	// runbooks/{runbook}: the file's path below the folder without .md, with "." for "/". It has letters, digits, spaces and the characters - _ .
+	// and begins with a letter or digit; files whose path makes no such name are left out.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its title: of the front matter, else the first heading, else the name.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
@@ -94,11 +95,11 @@ type Runbook struct {
 	Alerts []string `protobuf:"bytes,5,rep,name=alerts,proto3" json:"alerts,omitempty"`
 	// Words to find it by.
 	Tags []string `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
-	// A hash of the file. The same as long as the file is the same.
+	// A hash of the file: 32 hexadecimal digits. The same as long as the file is the same.
 	Etag string `protobuf:"bytes,7,opt,name=etag,proto3" json:"etag,omitempty"`
 	// When the file last changed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// In a git checkout, the commit that is checked out.
+	// In a git checkout, the commit that is checked out, in hexadecimal. Changes that are not committed are served too. Else empty.
 	Revision      string `protobuf:"bytes,9,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -358,7 +359,7 @@ type SearchRunbooksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Words to find; the more of them a runbook has the better it matches. At most 512 bytes.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// Only runbooks about this service. Default: all.
+	// Only runbooks about this service, and those that name no service, which are about all. Default: every runbook.
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// How many matches at most, 0 to 50. Default (0): 5.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -467,7 +468,10 @@ func (x *SearchRunbooksResponse) GetMatches() []*SearchRunbooksResponse_Match {
 type WatchRunbooksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// runbooks/{runbook}, or runbooks/- for all.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The etag that the caller has. If the runbook's is another one when the stream begins, the first message says so at once. Default: only
+	// what changes from here on is told. Not with runbooks/-.
+	Etag          string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -505,6 +509,13 @@ func (*WatchRunbooksRequest) Descriptor() ([]byte, []int) {
 func (x *WatchRunbooksRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchRunbooksRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
 	}
 	return ""
 }
@@ -578,9 +589,10 @@ type SearchRunbooksResponse_Match struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The runbook, without content.
 	Runbook *Runbook `protobuf:"bytes,1,opt,name=runbook,proto3" json:"runbook,omitempty"`
-	// The passages that fit best, as plain text, at most 300 bytes each.
+	// The passages that fit best, at most three, in the order of the content: plain text, at most 300 bytes each. None if only the title
+	// or the front matter fits.
 	Passages []string `protobuf:"bytes,2,rep,name=passages,proto3" json:"passages,omitempty"`
-	// How well it matches, the best 1.
+	// How well it matches: 1 for the best, less for the others. Scores of different searches cannot be compared.
 	Score         float64 `protobuf:"fixed64,3,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -673,10 +685,11 @@ const file_agentops_runbooks_v1_runbooks_proto_rawDesc = "" +
 	"\x05Match\x127\n" +
 	"\arunbook\x18\x01 \x01(\v2\x1d.agentops.runbooks.v1.RunbookR\arunbook\x12\x1a\n" +
 	"\bpassages\x18\x02 \x03(\tR\bpassages\x12\x14\n" +
-	"\x05score\x18\x03 \x01(\x01R\x05score\"Q\n" +
+	"\x05score\x18\x03 \x01(\x01R\x05score\"j\n" +
 	"\x14WatchRunbooksRequest\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xe0A\x02\xfaA\x1f\n" +
-	"\x1drunbooks.agentops.dev/RunbookR\x04name\"\xd5\x01\n" +
+	"\x1drunbooks.agentops.dev/RunbookR\x04name\x12\x17\n" +
+	"\x04etag\x18\x02 \x01(\tB\x03\xe0A\x01R\x04etag\"\xd5\x01\n" +
 	"\x15WatchRunbooksResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12J\n" +
 	"\x06change\x18\x02 \x01(\x0e22.agentops.runbooks.v1.WatchRunbooksResponse.ChangeR\x06change\x12\x12\n" +
@@ -684,11 +697,11 @@ const file_agentops_runbooks_v1_runbooks_proto_rawDesc = "" +
 	"\x06Change\x12\x16\n" +
 	"\x12CHANGE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eCHANGE_WRITTEN\x10\x01\x12\x12\n" +
-	"\x0eCHANGE_REMOVED\x10\x022\xba\x10\n" +
-	"\x0eRunbookService\x12\xa0\x01\n" +
+	"\x0eCHANGE_REMOVED\x10\x022\xb5\x10\n" +
+	"\x0eRunbookService\x12\x9b\x01\n" +
 	"\n" +
-	"GetRunbook\x12'.agentops.runbooks.v1.GetRunbookRequest\x1a\x1d.agentops.runbooks.v1.Runbook\"J҅\x19&\n" +
-	"\frunbooks_get\x12\rGet a runbook \x018\x00\x82\x01\x02\b\x05\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/{name=runbooks/*}\x90\x02\x01\x12\xa4\x01\n" +
+	"GetRunbook\x12'.agentops.runbooks.v1.GetRunbookRequest\x1a\x1d.agentops.runbooks.v1.Runbook\"E҅\x19!\n" +
+	"\frunbooks_get\x12\rGet a runbook \x018\x00\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/{name=runbooks/*}\x90\x02\x01\x12\xa4\x01\n" +
 	"\fListRunbooks\x12).agentops.runbooks.v1.ListRunbooksRequest\x1a*.agentops.runbooks.v1.ListRunbooksResponse\"=҅\x19\"\n" +
 	"\rrunbooks_list\x12\rList runbooks \x018\x00\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/runbooks\x90\x02\x01\x12\xf6\x01\n" +
 	"\x0eSearchRunbooks\x12+.agentops.runbooks.v1.SearchRunbooksRequest\x1a,.agentops.runbooks.v1.SearchRunbooksResponse\"\x88\x01҅\x19f\n" +

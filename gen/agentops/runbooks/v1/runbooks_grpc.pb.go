@@ -33,15 +33,30 @@ const (
 //
 // RunbookService serves the Markdown files of a folder or git checkout as runbooks. It never changes them; changes of the files are noticed within seconds.
 //
-// A runbook's front matter (YAML between two lines of ---) may have title, services, alerts and tags; the rest is its content.
+// A runbook's front matter (YAML between two lines of ---) may have title, services, alerts and tags; the rest is its content. Front matter
+// that cannot be read is lost, and the runbook with it has its content alone.
+//
+// INVALID_ARGUMENT names the field at fault. UNAVAILABLE means that the server is stopping: try again after the delay in RetryInfo.
 type RunbookServiceClient interface {
 	// Returns one runbook with its whole content.
+	//
+	// NOT_FOUND has a ResourceInfo detail; search or list to find one that exists. The answer is not cached by the mesh: whoever is told of a
+	// change reads the new content at once.
 	GetRunbook(ctx context.Context, in *GetRunbookRequest, opts ...grpc.CallOption) (*Runbook, error)
 	// Lists runbooks in the order of their names, without content.
+	//
+	// A page token is a place in that order: it stays good while runbooks come and go.
 	ListRunbooks(ctx context.Context, in *ListRunbooksRequest, opts ...grpc.CallOption) (*ListRunbooksResponse, error)
 	// Finds runbooks by what they say, the best match first.
+	//
+	// Words are compared by their English stems; if nothing fits them, also with one letter more, less or different. Words in a title or an
+	// alert's name count most, then services and tags, then the content.
 	SearchRunbooks(ctx context.Context, in *SearchRunbooksRequest, opts ...grpc.CallOption) (*SearchRunbooksResponse, error)
 	// Says whenever a runbook has come, changed or gone, until the caller stops. Without content: get it if it matters.
+	//
+	// A runbook that does not exist yet may be watched too. Changes of one runbook that a slow caller has not read yet become one message with
+	// its newest state. To go on after a break without a gap, give the etag of what you have, or, with runbooks/-, list once the stream stands
+	// (its header has come).
 	WatchRunbooks(ctx context.Context, in *WatchRunbooksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunbooksResponse], error)
 }
 
@@ -108,15 +123,30 @@ type RunbookService_WatchRunbooksClient = grpc.ServerStreamingClient[WatchRunboo
 //
 // RunbookService serves the Markdown files of a folder or git checkout as runbooks. It never changes them; changes of the files are noticed within seconds.
 //
-// A runbook's front matter (YAML between two lines of ---) may have title, services, alerts and tags; the rest is its content.
+// A runbook's front matter (YAML between two lines of ---) may have title, services, alerts and tags; the rest is its content. Front matter
+// that cannot be read is lost, and the runbook with it has its content alone.
+//
+// INVALID_ARGUMENT names the field at fault. UNAVAILABLE means that the server is stopping: try again after the delay in RetryInfo.
 type RunbookServiceServer interface {
 	// Returns one runbook with its whole content.
+	//
+	// NOT_FOUND has a ResourceInfo detail; search or list to find one that exists. The answer is not cached by the mesh: whoever is told of a
+	// change reads the new content at once.
 	GetRunbook(context.Context, *GetRunbookRequest) (*Runbook, error)
 	// Lists runbooks in the order of their names, without content.
+	//
+	// A page token is a place in that order: it stays good while runbooks come and go.
 	ListRunbooks(context.Context, *ListRunbooksRequest) (*ListRunbooksResponse, error)
 	// Finds runbooks by what they say, the best match first.
+	//
+	// Words are compared by their English stems; if nothing fits them, also with one letter more, less or different. Words in a title or an
+	// alert's name count most, then services and tags, then the content.
 	SearchRunbooks(context.Context, *SearchRunbooksRequest) (*SearchRunbooksResponse, error)
 	// Says whenever a runbook has come, changed or gone, until the caller stops. Without content: get it if it matters.
+	//
+	// A runbook that does not exist yet may be watched too. Changes of one runbook that a slow caller has not read yet become one message with
+	// its newest state. To go on after a break without a gap, give the etag of what you have, or, with runbooks/-, list once the stream stands
+	// (its header has come).
 	WatchRunbooks(*WatchRunbooksRequest, grpc.ServerStreamingServer[WatchRunbooksResponse]) error
 	mustEmbedUnimplementedRunbookServiceServer()
 }
