@@ -107,6 +107,7 @@ func openServing(ctx context.Context, c mesh.Config, stdio call.Credentials) (*m
 	if err != nil {
 		return nil, err
 	}
+	tuneMemory()
 	return mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), Stdio: stdio})
 }
 
