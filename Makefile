@@ -16,8 +16,7 @@ help: ## Show this help
 .PHONY: build
 build: ## Build bin/toolway and the services
 	go build -o bin/toolway ./cmd/toolway
-	go -C services build -o ../bin/logs ./logs/cmd
-	go -C services build -o ../bin/runbooks ./runbooks/cmd
+	for cmd in services/*/cmd; do name=$$(basename $$(dirname $$cmd)); go -C services build -o ../bin/$$name ./$$name/cmd; done
 
 .PHONY: run
 run: build ## Run the mesh in front of the logs service, with three commands to try

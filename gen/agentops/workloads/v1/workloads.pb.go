@@ -212,7 +212,7 @@ type Workload struct {
 	ReadyReplicas int32 `protobuf:"varint,3,opt,name=ready_replicas,json=readyReplicas,proto3" json:"ready_replicas,omitempty"`
 	// How it fares.
 	State Workload_State `protobuf:"varint,4,opt,name=state,proto3,enum=agentops.workloads.v1.Workload_State" json:"state,omitempty"`
-	// Counts the changes of what is wanted: each restart or scaling makes it one higher.
+	// Counts the changes of what is wanted: each restart or scaling makes it one higher, and so does whatever else changes it at the place.
 	Generation int64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Changes with every change of what is wanted. Given back as etag or If-Match, it makes a change fail that was decided on an older state.
 	Etag string `protobuf:"bytes,6,opt,name=etag,proto3" json:"etag,omitempty"`
@@ -354,7 +354,7 @@ type Action struct {
 	Replicas int32 `protobuf:"varint,6,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	// How far it has come.
 	State Action_State `protobuf:"varint,7,opt,name=state,proto3,enum=agentops.workloads.v1.Action_State" json:"state,omitempty"`
-	// Why it failed.
+	// Why it failed. What is wanted of the workload stays as it is.
 	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	// When it was recorded.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -362,7 +362,7 @@ type Action struct {
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// On whose behalf, as the mesh says; empty if the service stands alone.
 	Principal string `protobuf:"bytes,11,opt,name=principal,proto3" json:"principal,omitempty"`
-	// This answer is a record of an earlier call: nothing was done now.
+	// Of RestartWorkload and ScaleWorkload: this was recorded by an earlier call, and nothing was done now.
 	Replayed      bool `protobuf:"varint,12,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -649,7 +649,7 @@ type RestartWorkloadRequest struct {
 	Generation int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	// The workload's etag when this was decided. Default: not compared.
 	Etag string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Why, for whoever approves and for the record.
+	// Why, for whoever approves and for the record. At most 1024 bytes. It is not compared: the same change for another reason is the same action.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -729,11 +729,11 @@ type ScaleWorkloadRequest struct {
 	Incident string `protobuf:"bytes,2,opt,name=incident,proto3" json:"incident,omitempty"`
 	// The workload's generation when this was decided.
 	Generation int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// How many replicas shall run, 0 to the driver's maximum.
+	// How many replicas shall run, 0 to the service's maximum (--max-replicas).
 	Replicas int32 `protobuf:"varint,4,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	// The workload's etag when this was decided. Default: not compared.
 	Etag string `protobuf:"bytes,5,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Why, for whoever approves and for the record.
+	// Why, for whoever approves and for the record. At most 1024 bytes. It is not compared: the same change for another reason is the same action.
 	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -944,7 +944,8 @@ type WatchWorkloadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position right after this message, and the event's id. Opaque.
 	Cursor string `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// snapshot (what is now, sent first without a cursor), workload_changed, action_pending, action_running, action_succeeded or action_failed.
+	// snapshot (what is now, one for each workload, sent first without a cursor), workload_changed, workload_gone, action_pending, action_running, action_succeeded or
+	// action_failed.
 	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	// When it happened.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
