@@ -68,6 +68,8 @@ func (c *Call) Pass() {
 type Server struct {
 	probev1.UnimplementedProbeServer
 
+	found sync.Map // from a count to the *probev1.SearchResponse with as many entries
+
 	mu    sync.Mutex
 	calls map[string]*Call
 	came  chan struct{} // closed and replaced when a call comes in

@@ -73,6 +73,14 @@ func run(from string, imports []string, to string) error {
 			return fmt.Errorf("%s: %w", plugin, err)
 		}
 	}
+	// In a folder of its own, so that only the peer of the benchmarks links grpc-gateway.
+	req.FileToGenerate, *req.Parameter = []string{"probe/v1/probe.proto"}, *req.Parameter+",standalone=true"
+	if in, err = proto.Marshal(req); err != nil {
+		return err
+	}
+	if err := generate("protoc-gen-grpc-gateway", in, filepath.Join(to, "gateway")); err != nil {
+		return fmt.Errorf("protoc-gen-grpc-gateway: %w", err)
+	}
 	return nil
 }
 

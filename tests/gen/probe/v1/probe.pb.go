@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -21,6 +22,67 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Severity of an entry.
+type Severity int32
+
+const (
+	// Not known.
+	Severity_SEVERITY_UNSPECIFIED Severity = 0
+	// For those who look for a fault.
+	Severity_SEVERITY_DEBUG Severity = 1
+	// What happens.
+	Severity_SEVERITY_INFO Severity = 2
+	// What may become a fault.
+	Severity_SEVERITY_WARNING Severity = 3
+	// A fault.
+	Severity_SEVERITY_ERROR Severity = 4
+)
+
+// Enum value maps for Severity.
+var (
+	Severity_name = map[int32]string{
+		0: "SEVERITY_UNSPECIFIED",
+		1: "SEVERITY_DEBUG",
+		2: "SEVERITY_INFO",
+		3: "SEVERITY_WARNING",
+		4: "SEVERITY_ERROR",
+	}
+	Severity_value = map[string]int32{
+		"SEVERITY_UNSPECIFIED": 0,
+		"SEVERITY_DEBUG":       1,
+		"SEVERITY_INFO":        2,
+		"SEVERITY_WARNING":     3,
+		"SEVERITY_ERROR":       4,
+	}
+)
+
+func (x Severity) Enum() *Severity {
+	p := new(Severity)
+	*p = x
+	return p
+}
+
+func (x Severity) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Severity) Descriptor() protoreflect.EnumDescriptor {
+	return file_probe_v1_probe_proto_enumTypes[0].Descriptor()
+}
+
+func (Severity) Type() protoreflect.EnumType {
+	return &file_probe_v1_probe_proto_enumTypes[0]
+}
+
+func (x Severity) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Severity.Descriptor instead.
+func (Severity) EnumDescriptor() ([]byte, []int) {
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{0}
+}
 
 // Plan is what the server is to do.
 type Plan struct {
@@ -708,11 +770,239 @@ func (x *LabelResponse) GetLabels() map[string]string {
 	return nil
 }
 
+// SearchRequest asks for entries.
+type SearchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id names the call in the server's record.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Count of entries in the answer, at most 10,000.
+	Count         int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchRequest) Reset() {
+	*x = SearchRequest{}
+	mi := &file_probe_v1_probe_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchRequest) ProtoMessage() {}
+
+func (x *SearchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_probe_v1_probe_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
+func (*SearchRequest) Descriptor() ([]byte, []int) {
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SearchRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// SearchResponse has entries.
+type SearchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entries, the oldest first.
+	Entries []*Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Next page token, always the same.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Total is the count of entries.
+	Total         int32 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchResponse) Reset() {
+	*x = SearchResponse{}
+	mi := &file_probe_v1_probe_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchResponse) ProtoMessage() {}
+
+func (x *SearchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_probe_v1_probe_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
+func (*SearchResponse) Descriptor() ([]byte, []int) {
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SearchResponse) GetEntries() []*Entry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *SearchResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *SearchResponse) GetTotal() int32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+// Entry of a log, with a field of each kind that such entries have.
+type Entry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time at which it was written.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Severity of it.
+	Severity Severity `protobuf:"varint,2,opt,name=severity,proto3,enum=probe.v1.Severity" json:"severity,omitempty"`
+	// Service that wrote it.
+	Service string `protobuf:"bytes,3,opt,name=service,proto3" json:"service,omitempty"`
+	// Message for people.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Trace id, in hexadecimal.
+	TraceId string `protobuf:"bytes,5,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// Duration in microseconds.
+	DurationUs int64 `protobuf:"varint,6,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
+	// Labels of where it ran.
+	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Shards that took part.
+	Shards        []int32 `protobuf:"varint,8,rep,packed,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_probe_v1_probe_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_probe_v1_probe_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_probe_v1_probe_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Entry) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Entry) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *Entry) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *Entry) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Entry) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *Entry) GetDurationUs() int64 {
+	if x != nil {
+		return x.DurationUs
+	}
+	return 0
+}
+
+func (x *Entry) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Entry) GetShards() []int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
 var File_probe_v1_probe_proto protoreflect.FileDescriptor
 
 const file_probe_v1_probe_proto_rawDesc = "" +
 	"\n" +
-	"\x14probe/v1/probe.proto\x12\bprobe.v1\x1a\x1cgoogle/api/annotations.proto\"\x86\x01\n" +
+	"\x14probe/v1/probe.proto\x12\bprobe.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\x01\n" +
 	"\x04Plan\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x12\n" +
@@ -761,13 +1051,40 @@ const file_probe_v1_probe_proto_rawDesc = "" +
 	"\x06labels\x18\x06 \x03(\v2#.probe.v1.LabelResponse.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xfe\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"5\n" +
+	"\rSearchRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"y\n" +
+	"\x0eSearchResponse\x12)\n" +
+	"\aentries\x18\x01 \x03(\v2\x0f.probe.v1.EntryR\aentries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x05R\x05total\"\xdf\x02\n" +
+	"\x05Entry\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12.\n" +
+	"\bseverity\x18\x02 \x01(\x0e2\x12.probe.v1.SeverityR\bseverity\x12\x18\n" +
+	"\aservice\x18\x03 \x01(\tR\aservice\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x19\n" +
+	"\btrace_id\x18\x05 \x01(\tR\atraceId\x12\x1f\n" +
+	"\vduration_us\x18\x06 \x01(\x03R\n" +
+	"durationUs\x123\n" +
+	"\x06labels\x18\a \x03(\v2\x1b.probe.v1.Entry.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06shards\x18\b \x03(\x05R\x06shards\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*u\n" +
+	"\bSeverity\x12\x18\n" +
+	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eSEVERITY_DEBUG\x10\x01\x12\x11\n" +
+	"\rSEVERITY_INFO\x10\x02\x12\x14\n" +
+	"\x10SEVERITY_WARNING\x10\x03\x12\x12\n" +
+	"\x0eSEVERITY_ERROR\x10\x042\xdd\x03\n" +
 	"\x05Probe\x12c\n" +
 	"\x03Ask\x12\x14.probe.v1.AskRequest\x1a\x15.probe.v1.AskResponse\"/\x82\xd3\xe4\x93\x02):\x01*Z\x10\x12\x0e/v1/probe/{id}\"\x12/v1/probe/{id}:ask\x12Y\n" +
 	"\x05Watch\x12\x16.probe.v1.WatchRequest\x1a\x17.probe.v1.WatchResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/probe/{id}/events0\x01\x12@\n" +
 	"\aCollect\x12\x18.probe.v1.CollectRequest\x1a\x19.probe.v1.CollectResponse(\x01\x129\n" +
 	"\x04Chat\x12\x15.probe.v1.ChatRequest\x1a\x16.probe.v1.ChatResponse(\x010\x01\x128\n" +
-	"\x05Label\x12\x16.probe.v1.LabelRequest\x1a\x17.probe.v1.LabelResponseB7Z5github.com/toolway/toolway/tests/gen/probe/v1;probev1b\x06proto3"
+	"\x05Label\x12\x16.probe.v1.LabelRequest\x1a\x17.probe.v1.LabelResponse\x12]\n" +
+	"\x06Search\x12\x17.probe.v1.SearchRequest\x1a\x18.probe.v1.SearchResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/probe/{id}:searchB7Z5github.com/toolway/toolway/tests/gen/probe/v1;probev1b\x06proto3"
 
 var (
 	file_probe_v1_probe_proto_rawDescOnce sync.Once
@@ -781,44 +1098,57 @@ func file_probe_v1_probe_proto_rawDescGZIP() []byte {
 	return file_probe_v1_probe_proto_rawDescData
 }
 
-var file_probe_v1_probe_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_probe_v1_probe_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_probe_v1_probe_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_probe_v1_probe_proto_goTypes = []any{
-	(*Plan)(nil),            // 0: probe.v1.Plan
-	(*AskRequest)(nil),      // 1: probe.v1.AskRequest
-	(*AskResponse)(nil),     // 2: probe.v1.AskResponse
-	(*WatchRequest)(nil),    // 3: probe.v1.WatchRequest
-	(*WatchResponse)(nil),   // 4: probe.v1.WatchResponse
-	(*CollectRequest)(nil),  // 5: probe.v1.CollectRequest
-	(*CollectResponse)(nil), // 6: probe.v1.CollectResponse
-	(*ChatRequest)(nil),     // 7: probe.v1.ChatRequest
-	(*ChatResponse)(nil),    // 8: probe.v1.ChatResponse
-	(*LabelRequest)(nil),    // 9: probe.v1.LabelRequest
-	(*LabelResponse)(nil),   // 10: probe.v1.LabelResponse
-	nil,                     // 11: probe.v1.LabelRequest.LabelsEntry
-	nil,                     // 12: probe.v1.LabelResponse.LabelsEntry
+	(Severity)(0),                 // 0: probe.v1.Severity
+	(*Plan)(nil),                  // 1: probe.v1.Plan
+	(*AskRequest)(nil),            // 2: probe.v1.AskRequest
+	(*AskResponse)(nil),           // 3: probe.v1.AskResponse
+	(*WatchRequest)(nil),          // 4: probe.v1.WatchRequest
+	(*WatchResponse)(nil),         // 5: probe.v1.WatchResponse
+	(*CollectRequest)(nil),        // 6: probe.v1.CollectRequest
+	(*CollectResponse)(nil),       // 7: probe.v1.CollectResponse
+	(*ChatRequest)(nil),           // 8: probe.v1.ChatRequest
+	(*ChatResponse)(nil),          // 9: probe.v1.ChatResponse
+	(*LabelRequest)(nil),          // 10: probe.v1.LabelRequest
+	(*LabelResponse)(nil),         // 11: probe.v1.LabelResponse
+	(*SearchRequest)(nil),         // 12: probe.v1.SearchRequest
+	(*SearchResponse)(nil),        // 13: probe.v1.SearchResponse
+	(*Entry)(nil),                 // 14: probe.v1.Entry
+	nil,                           // 15: probe.v1.LabelRequest.LabelsEntry
+	nil,                           // 16: probe.v1.LabelResponse.LabelsEntry
+	nil,                           // 17: probe.v1.Entry.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
 }
 var file_probe_v1_probe_proto_depIdxs = []int32{
-	0,  // 0: probe.v1.AskRequest.plan:type_name -> probe.v1.Plan
-	0,  // 1: probe.v1.WatchRequest.plan:type_name -> probe.v1.Plan
-	0,  // 2: probe.v1.CollectRequest.plan:type_name -> probe.v1.Plan
-	0,  // 3: probe.v1.ChatRequest.plan:type_name -> probe.v1.Plan
-	11, // 4: probe.v1.LabelRequest.labels:type_name -> probe.v1.LabelRequest.LabelsEntry
-	12, // 5: probe.v1.LabelResponse.labels:type_name -> probe.v1.LabelResponse.LabelsEntry
-	1,  // 6: probe.v1.Probe.Ask:input_type -> probe.v1.AskRequest
-	3,  // 7: probe.v1.Probe.Watch:input_type -> probe.v1.WatchRequest
-	5,  // 8: probe.v1.Probe.Collect:input_type -> probe.v1.CollectRequest
-	7,  // 9: probe.v1.Probe.Chat:input_type -> probe.v1.ChatRequest
-	9,  // 10: probe.v1.Probe.Label:input_type -> probe.v1.LabelRequest
-	2,  // 11: probe.v1.Probe.Ask:output_type -> probe.v1.AskResponse
-	4,  // 12: probe.v1.Probe.Watch:output_type -> probe.v1.WatchResponse
-	6,  // 13: probe.v1.Probe.Collect:output_type -> probe.v1.CollectResponse
-	8,  // 14: probe.v1.Probe.Chat:output_type -> probe.v1.ChatResponse
-	10, // 15: probe.v1.Probe.Label:output_type -> probe.v1.LabelResponse
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	1,  // 0: probe.v1.AskRequest.plan:type_name -> probe.v1.Plan
+	1,  // 1: probe.v1.WatchRequest.plan:type_name -> probe.v1.Plan
+	1,  // 2: probe.v1.CollectRequest.plan:type_name -> probe.v1.Plan
+	1,  // 3: probe.v1.ChatRequest.plan:type_name -> probe.v1.Plan
+	15, // 4: probe.v1.LabelRequest.labels:type_name -> probe.v1.LabelRequest.LabelsEntry
+	16, // 5: probe.v1.LabelResponse.labels:type_name -> probe.v1.LabelResponse.LabelsEntry
+	14, // 6: probe.v1.SearchResponse.entries:type_name -> probe.v1.Entry
+	18, // 7: probe.v1.Entry.time:type_name -> google.protobuf.Timestamp
+	0,  // 8: probe.v1.Entry.severity:type_name -> probe.v1.Severity
+	17, // 9: probe.v1.Entry.labels:type_name -> probe.v1.Entry.LabelsEntry
+	2,  // 10: probe.v1.Probe.Ask:input_type -> probe.v1.AskRequest
+	4,  // 11: probe.v1.Probe.Watch:input_type -> probe.v1.WatchRequest
+	6,  // 12: probe.v1.Probe.Collect:input_type -> probe.v1.CollectRequest
+	8,  // 13: probe.v1.Probe.Chat:input_type -> probe.v1.ChatRequest
+	10, // 14: probe.v1.Probe.Label:input_type -> probe.v1.LabelRequest
+	12, // 15: probe.v1.Probe.Search:input_type -> probe.v1.SearchRequest
+	3,  // 16: probe.v1.Probe.Ask:output_type -> probe.v1.AskResponse
+	5,  // 17: probe.v1.Probe.Watch:output_type -> probe.v1.WatchResponse
+	7,  // 18: probe.v1.Probe.Collect:output_type -> probe.v1.CollectResponse
+	9,  // 19: probe.v1.Probe.Chat:output_type -> probe.v1.ChatResponse
+	11, // 20: probe.v1.Probe.Label:output_type -> probe.v1.LabelResponse
+	13, // 21: probe.v1.Probe.Search:output_type -> probe.v1.SearchResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_probe_v1_probe_proto_init() }
@@ -831,13 +1161,14 @@ func file_probe_v1_probe_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_probe_v1_probe_proto_rawDesc), len(file_probe_v1_probe_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   13,
+			NumEnums:      1,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_probe_v1_probe_proto_goTypes,
 		DependencyIndexes: file_probe_v1_probe_proto_depIdxs,
+		EnumInfos:         file_probe_v1_probe_proto_enumTypes,
 		MessageInfos:      file_probe_v1_probe_proto_msgTypes,
 	}.Build()
 	File_probe_v1_probe_proto = out.File

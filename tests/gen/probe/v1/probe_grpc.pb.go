@@ -24,6 +24,7 @@ const (
 	Probe_Collect_FullMethodName = "/probe.v1.Probe/Collect"
 	Probe_Chat_FullMethodName    = "/probe.v1.Probe/Chat"
 	Probe_Label_FullMethodName   = "/probe.v1.Probe/Label"
+	Probe_Search_FullMethodName  = "/probe.v1.Probe/Search"
 )
 
 // ProbeClient is the client API for Probe service.
@@ -43,6 +44,8 @@ type ProbeClient interface {
 	Chat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ChatRequest, ChatResponse], error)
 	// Label answers with the labels it was sent. Its map is at field 6, where seven bytes make dynamicpb panic.
 	Label(ctx context.Context, in *LabelRequest, opts ...grpc.CallOption) (*LabelResponse, error)
+	// Search answers with as many entries of a log as it is asked for, always the same: 50 are about 21 KB of JSON.
+	Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error)
 }
 
 type probeClient struct {
@@ -118,6 +121,16 @@ func (c *probeClient) Label(ctx context.Context, in *LabelRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *probeClient) Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchResponse)
+	err := c.cc.Invoke(ctx, Probe_Search_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ProbeServer is the server API for Probe service.
 // All implementations must embed UnimplementedProbeServer
 // for forward compatibility.
@@ -135,6 +148,8 @@ type ProbeServer interface {
 	Chat(grpc.BidiStreamingServer[ChatRequest, ChatResponse]) error
 	// Label answers with the labels it was sent. Its map is at field 6, where seven bytes make dynamicpb panic.
 	Label(context.Context, *LabelRequest) (*LabelResponse, error)
+	// Search answers with as many entries of a log as it is asked for, always the same: 50 are about 21 KB of JSON.
+	Search(context.Context, *SearchRequest) (*SearchResponse, error)
 	mustEmbedUnimplementedProbeServer()
 }
 
@@ -159,6 +174,9 @@ func (UnimplementedProbeServer) Chat(grpc.BidiStreamingServer[ChatRequest, ChatR
 }
 func (UnimplementedProbeServer) Label(context.Context, *LabelRequest) (*LabelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Label not implemented")
+}
+func (UnimplementedProbeServer) Search(context.Context, *SearchRequest) (*SearchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Search not implemented")
 }
 func (UnimplementedProbeServer) mustEmbedUnimplementedProbeServer() {}
 func (UnimplementedProbeServer) testEmbeddedByValue()               {}
@@ -242,6 +260,24 @@ func _Probe_Label_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Probe_Search_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProbeServer).Search(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Probe_Search_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProbeServer).Search(ctx, req.(*SearchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Probe_ServiceDesc is the grpc.ServiceDesc for Probe service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -256,6 +292,10 @@ var Probe_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Label",
 			Handler:    _Probe_Label_Handler,
+		},
+		{
+			MethodName: "Search",
+			Handler:    _Probe_Search_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
