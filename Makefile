@@ -67,12 +67,12 @@ release-contract: ## Make the present contract the one that buf breaking checks 
 	$(BUF) build proto -o proto/released.binpb
 
 .PHONY: bench
-bench: ## Benchmarks, as ratios in one run
-	@tools/bench.sh
+bench: ## Ours next to its peers, as ratios, in about ten minutes; BENCH_OUT=docs/performance.md writes the tables there too
+	@tools/bench.sh $(if $(BENCH_OUT),-o $(abspath $(BENCH_OUT)))
 
 .PHONY: bench-quick
-bench-quick: ## The same in under a minute
-	@tools/bench.sh quick
+bench-quick: ## Ours alone, in under a minute
+	@tools/bench.sh -quick
 
 .PHONY: load
 load: ## 2,000 idle readers of task events and 200 busy ones: memory, lag, nothing lost

@@ -1,199 +1,219 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"slices"
-	"sync"
+	"os"
+	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
-	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
 	"github.com/toolway/toolway/tests/internal/run"
 )
 
-// path is one way to the backend.
-type path struct {
-	name string
-	aim  float64 // calls/s against direct, from PERFORMANCE.md; 0 is none
-	call func(ctx context.Context) error
-
-	rates, p50s, meshCPU, backendCPU []float64
+// plan says how much is measured.
+type plan struct {
+	shapes  []shape
+	callers []int
+	rounds  int
+	length  time.Duration
+	peers   bool
 }
 
-// doors measures a small call through every door against the direct one.
-func doors(rounds int, length time.Duration, callers int) error {
+// cell is one shape with so many callers.
+type cell struct {
+	shape   string
+	callers int
+}
+
+// figures are medians by path name.
+type figures map[cell]map[string]sample
+
+// The names of the paths that aims are about.
+const (
+	direct      = "direct gRPC"
+	ourGRPC     = "toolway gRPC"
+	ourREST     = "toolway REST"
+	ourSSE      = "toolway SSE"
+	ourMCP25    = "toolway MCP 2025-11-25"
+	ourMCP26    = "toolway MCP 2026-07-28"
+	peerNginx   = "nginx grpc_pass"
+	peerGateway = "grpc-gateway REST"
+	peerSDK     = "go-sdk MCP 2025-11-25"
+)
+
+// doors measures every path to one backend. Each round of a cell goes through all paths, so that what else the machine does meets all of them.
+func doors(ctx context.Context, of plan, doc *document) (figures, error) {
 	backend, addr, err := run.Child("probe")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer backend.Kill()
-	mesh, err := run.Serve("--backend", "probe="+addr)
+	paths, missing, done, err := waysTo(addr, of.peers)
 	if err != nil {
-		return err
-	}
-	defer mesh.Kill()
-	paths, done, err := waysTo(addr, mesh, callers)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	defer done()
-	for _, p := range paths { // connections are made and caches filled
-		if _, _, err := load(p.call, callers, length/4); err != nil {
-			return fmt.Errorf("%s: %w\n%s", p.name, err, mesh.Log())
-		}
-	}
-	for range rounds {
-		for _, p := range paths {
-			if err := p.measure(mesh.PID(), backend.PID(), callers, length); err != nil {
-				return fmt.Errorf("%s: %w\n%s", p.name, err, mesh.Log())
-			}
-		}
-	}
-	direct := paths[0]
-	fmt.Printf("small call, %d callers, medians of %d rounds of %v, every path in each round:\n", callers, rounds, length)
-	fmt.Printf("  %-22s %9s %8s %7s %9s %9s\n", "path", "calls/s", "÷ direct", "aim", "p50 ÷", "mesh CPU ÷ backend's")
-	for _, p := range paths {
-		aim := "-"
-		if p.aim > 0 {
-			aim = fmt.Sprintf("%.2f", p.aim)
-		}
-		cpu := "-"
-		if p != direct {
-			cpu = fmt.Sprintf("%.1f", median(p.meshCPU)/median(p.backendCPU))
-		}
-		fmt.Printf("  %-22s %9.0f %8.2f %7s %9.1f %9s\n", p.name, median(p.rates), median(p.rates)/median(direct.rates), aim, median(p.p50s)/median(direct.p50s), cpu)
-	}
-	return mesh.Stop()
-}
-
-func (p *path) measure(mesh, backend, callers int, length time.Duration) error {
-	m0, err := processor(mesh)
-	if err != nil {
-		return err
-	}
-	b0, err := processor(backend)
-	if err != nil {
-		return err
-	}
-	rate, p50, err := load(p.call, callers, length)
-	if err != nil {
-		return err
-	}
-	m1, err := processor(mesh)
-	if err != nil {
-		return err
-	}
-	b1, err := processor(backend)
-	if err != nil {
-		return err
-	}
-	calls := rate * length.Seconds()
-	p.rates, p.p50s = append(p.rates, rate), append(p.p50s, p50.Seconds())
-	p.meshCPU, p.backendCPU = append(p.meshCPU, (m1-m0).Seconds()/calls), append(p.backendCPU, (b1-b0).Seconds()/calls)
-	return nil
-}
-
-// load calls from many goroutines for a while and returns calls per second and the median latency.
-func load(call func(ctx context.Context) error, callers int, length time.Duration) (rate float64, p50 time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), length+run.Patience)
-	defer cancel()
-	var wg sync.WaitGroup
-	took := make([][]time.Duration, callers)
-	failed := make([]error, callers)
-	start := time.Now()
-	for i := range callers {
-		wg.Go(func() {
-			for last := start; last.Sub(start) < length; {
-				if failed[i] = call(ctx); failed[i] != nil {
-					return
+	out := figures{}
+	for _, s := range of.shapes {
+		for _, n := range of.callers {
+			samples := map[string][]sample{}
+			for _, p := range paths {
+				if open := p.open(s); open != nil { // caches are filled
+					if _, _, err := load(ctx, open, n, of.length/4); err != nil {
+						return nil, fmt.Errorf("%s, %s: %w", p.name, s.name, err)
+					}
 				}
-				now := time.Now()
-				took[i] = append(took[i], now.Sub(last))
-				last = now
 			}
-		})
-	}
-	wg.Wait()
-	whole := time.Since(start)
-	for _, err := range failed {
-		if err != nil {
-			return 0, 0, err
+			for range of.rounds {
+				for _, p := range paths {
+					if p.open(s) == nil {
+						continue
+					}
+					one, err := p.measure(ctx, s, process{pid: backend.PID()}, n, of.length)
+					if err != nil {
+						return nil, fmt.Errorf("%s, %s: %w", p.name, s.name, err)
+					}
+					samples[p.name] = append(samples[p.name], one)
+				}
+			}
+			out[cell{s.name, n}] = map[string]sample{}
+			for name, all := range samples {
+				out[cell{s.name, n}][name] = middle(all)
+			}
+			fmt.Fprintf(os.Stderr, "measured: %s, %d callers\n", s.name, n)
 		}
 	}
-	all := slices.Concat(took...)
-	slices.Sort(all)
-	return float64(len(all)) / whole.Seconds(), all[len(all)/2], nil
+	var tables []*table
+	for _, s := range of.shapes {
+		tables = append(tables, tableOf(s, of, paths, out))
+	}
+	if len(missing) > 0 {
+		tables[0].note("Not measured: %s.", strings.Join(missing, "; "))
+	}
+	return out, doc.putTables("doors", tables...)
 }
 
-func waysTo(backend string, mesh *run.Mesh, callers int) (paths []*path, done func(), err error) {
-	direct, err := dial(backend)
+func tableOf(s shape, of plan, paths []*path, all figures) *table {
+	at := of.callers[len(of.callers)/2]
+	t := &table{title: fmt.Sprintf("%s, median of %d rounds of %v", s.name, of.rounds, of.length), head: []string{"÷ direct"}}
+	for _, n := range of.callers {
+		t.head = append(t.head, fmt.Sprintf("calls/s, %d callers", n), "p50", "p99")
+	}
+	t.head = append(t.head, fmt.Sprintf("CPU a call, %d callers", at), "allocations", "KB allocated")
+	base := []string{direct + ": calls/s, µs"}
+	for _, n := range of.callers {
+		d := all[cell{s.name, n}][direct]
+		base = append(base, fmt.Sprintf("%.0f", d.rate), fmt.Sprintf("%.0f", d.p50*1e6), fmt.Sprintf("%.0f", d.p99*1e6))
+	}
+	backend := all[cell{s.name, at}][direct].backendCPU
+	t.add(append(base, fmt.Sprintf("%.0f", backend*1e6), "–", "–")...)
+	for _, p := range paths[1:] {
+		if p.open(s) == nil {
+			continue
+		}
+		row := []string{p.name}
+		for _, n := range of.callers {
+			d, f := all[cell{s.name, n}][direct], all[cell{s.name, n}][p.name]
+			row = append(row, ratio(f.rate, d.rate), ratio(f.p50, d.p50), ratio(f.p99, d.p99))
+		}
+		f := all[cell{s.name, at}][p.name]
+		row = append(row, ratio(f.proxyCPU, backend))
+		if p.proxy.admin == "" {
+			row = append(row, "–", "–")
+		} else {
+			row = append(row, fmt.Sprintf("%.0f", f.allocs), fmt.Sprintf("%.1f", f.bytes/1000))
+		}
+		t.add(row...)
+	}
+	t.note("CPU is the proxy's, as a multiple of what the backend itself uses for a direct call.")
+	return t
+}
+
+// waysTo starts the mesh and the peers before a backend and returns the ways there, the direct one first, and which peers this machine has not.
+func waysTo(backend string, peers bool) (paths []*path, missing []string, done func(), err error) {
+	var undo []func()
+	done = func() {
+		for i := range undo {
+			undo[len(undo)-1-i]()
+		}
+	}
+	fail := func(err error) ([]*path, []string, func(), error) {
+		done()
+		return nil, nil, nil, err
+	}
+	over := func(addr string) (func(s shape) func() (caller, error), error) {
+		open, end, err := overGRPC(addr)
+		if err == nil {
+			undo = append(undo, end)
+		}
+		return open, err
+	}
+	open, err := over(backend)
 	if err != nil {
-		return nil, nil, err
+		return fail(err)
 	}
-	door, err := dial(mesh.GRPC)
+	paths = append(paths, &path{name: direct, open: open})
+
+	mesh, err := run.Serve("--backend", "probe="+backend)
 	if err != nil {
-		return nil, nil, err
+		return fail(err)
 	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
-	const small = `{"text":"hello, small call","number":"12345678901"}`
-	const tool = `"name":"probe_ask","arguments":` + small
-	const accept = "application/json, text/event-stream"
-	paths = []*path{
-		{name: "direct gRPC", call: ask(direct)},
-		{name: "gRPC door", aim: 0.38, call: ask(door)},
-		{name: "HTTP door, route", aim: 0.48, call: post(client, mesh.URL("/v1/probe/x:ask"), small, http.Header{})},
-		{name: "HTTP door, method", aim: 0.48, call: post(client, mesh.URL("/probe.v1.Probe/Ask"), small, http.Header{})},
-		{name: "MCP door, 2025-11-25", aim: 0.45, call: post(client, mesh.URL("/mcp"), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+tool+`}}`,
-			http.Header{"Accept": {accept}, "Mcp-Protocol-Version": {"2025-11-25"}})},
-		{name: "MCP door, 2026-07-28", aim: 0.45, call: post(client, mesh.URL("/mcp"), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+tool+
-			`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`,
-			http.Header{"Accept": {accept}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"probe_ask"}})},
+	undo = append(undo, mesh.Kill)
+	ours := &proxy{process: process{mesh.PID(), mesh.Admin}}
+	if open, err = over(mesh.GRPC); err != nil {
+		return fail(err)
 	}
-	return paths, func() {
-		direct.Close()
-		door.Close()
-		client.CloseIdleConnections()
-	}, nil
+	rest := overREST(mesh.HTTP, "text/event-stream")
+	paths = append(paths,
+		&path{ourGRPC, ours, open},
+		&path{ourREST, ours, func(s shape) func() (caller, error) { return only(!s.stream, rest(s)) }},
+		&path{ourSSE, ours, func(s shape) func() (caller, error) { return only(s.stream, rest(s)) }},
+		&path{ourMCP25, ours, overMCP(mesh.HTTP, "/mcp", "2025-11-25")},
+		&path{ourMCP26, ours, overMCP(mesh.HTTP, "/mcp", "2026-07-28")},
+	)
+	if !peers {
+		return paths, nil, done, nil
+	}
+	nginx, err := startNginx(backend)
+	switch {
+	case errors.Is(err, errNoNginx):
+		missing = append(missing, err.Error())
+	case err != nil:
+		return fail(err)
+	default:
+		undo = append(undo, nginx.stop)
+		if open, err = over(nginx.addr); err != nil {
+			return fail(err)
+		}
+		paths = append(paths, &path{peerNginx, nginx, open})
+	}
+	started := map[string]*proxy{}
+	for _, name := range []string{"stream", "gateway", "vanguard", "sdk"} {
+		p, err := startPeer(name, backend)
+		if err != nil {
+			return fail(err)
+		}
+		undo = append(undo, p.stop)
+		started[name] = p
+	}
+	if open, err = over(started["stream"].addr); err != nil {
+		return fail(err)
+	}
+	sdk := started["sdk"]
+	paths = append(paths,
+		&path{"grpc-go stream proxy", started["stream"], open},
+		&path{peerGateway, started["gateway"], overREST(started["gateway"].addr, "application/json")},
+		&path{"vanguard-go REST", started["vanguard"], overREST(started["vanguard"].addr, "")},
+		&path{peerSDK, sdk, overMCP(sdk.addr, "/", "2025-11-25")},
+		&path{"go-sdk MCP 2026-07-28", sdk, overMCP(sdk.addr, "/", "2026-07-28")},
+	)
+	return paths, missing, done, nil
 }
 
-func dial(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-}
-
-func ask(cc *grpc.ClientConn) func(ctx context.Context) error {
-	client := probev1.NewProbeClient(cc)
-	return func(ctx context.Context) error {
-		_, err := client.Ask(ctx, &probev1.AskRequest{Text: "hello, small call", Number: 12345678901})
-		return err
-	}
-}
-
-func post(client *http.Client, url, body string, header http.Header) func(ctx context.Context) error {
-	header.Set("Content-Type", "application/json")
-	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader([]byte(body)))
-		if err != nil {
-			return err
-		}
-		req.Header = header
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		if resp.StatusCode != http.StatusOK || !bytes.Contains(b, []byte("hello, small call")) || bytes.Contains(b, []byte(`"isError":true`)) {
-			return fmt.Errorf("%s: %.300s", resp.Status, b)
-		}
+func only(when bool, open func() (caller, error)) func() (caller, error) {
+	if !when {
 		return nil
 	}
+	return open
 }

@@ -30,9 +30,8 @@ type engine interface {
 }
 
 // stores compares the same work on our store, bbolt and SQLite, each of which syncs every write: writers at a time do n operations of each kind.
-func stores(n, writers int) error {
-	fmt.Printf("\n== store: %d operations of 256 bytes by %d at a time, every write synced; µs each, all told\n", n, writers)
-	fmt.Printf("%-22s %10s %10s %10s %10s\n", "", "put", "get", "append", "replay")
+func stores(n, writers int, doc *document) error {
+	t := &table{title: fmt.Sprintf("Store: %d operations of 256 bytes by %d at a time, every write synced; µs each, all told", n, writers), head: []string{"", "put", "get", "append", "replay"}}
 	for _, of := range []struct {
 		name string
 		open func(dir string) (engine, error)
@@ -50,9 +49,13 @@ func stores(n, writers int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", of.name, err)
 		}
-		fmt.Printf("%-22s %10.1f %10.1f %10.1f %10.1f\n", of.name, took[0], took[1], took[2], took[3])
+		row := []string{of.name}
+		for _, µs := range took {
+			row = append(row, fmt.Sprintf("%.1f", µs))
+		}
+		t.add(row...)
 	}
-	return startWithStore()
+	return doc.putTables("store", t)
 }
 
 func work(e engine, n, writers int) (took [4]float64, err error) {
@@ -230,32 +233,3 @@ func (s *sqlite) replay() (n int, err error) {
 }
 
 func (s *sqlite) close() error { return s.db.Close() }
-
-// startWithStore measures the time to /readyz with an embedded store: a new one, and the same again.
-func startWithStore() error {
-	if err := run.Prepare("probe"); err != nil {
-		return err
-	}
-	backend, addr, err := run.Child("probe")
-	if err != nil {
-		return err
-	}
-	defer backend.Kill()
-	dir, err := os.MkdirTemp("", "toolway-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is below the temporary directory
-	for _, what := range []string{"a new store", "the same again", "and again"} {
-		begun := time.Now()
-		m, err := run.Serve("--backend", "probe="+addr, "--data", dir)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("start-up with %-16s %6.3f s\n", what, time.Since(begun).Seconds())
-		if err := m.Stop(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
