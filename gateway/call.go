@@ -39,6 +39,23 @@ const (
 // bodies holds *[]byte for request and reply bodies.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
+// takeBuffer returns an empty buffer of the pool. It is not nil.
+func takeBuffer() []byte {
+	b := (*bodies.Get().(*[]byte))[:0]
+	if b == nil {
+		b = make([]byte, 0, 512)
+	}
+	return b
+}
+
+// giveBuffer gives a buffer to the pool. Nothing may use its bytes any more.
+func giveBuffer(b []byte) {
+	if cap(b) > 0 && cap(b) <= pooledBytes {
+		b = b[:0]
+		bodies.Put(&b)
+	}
+}
+
 // ids name one request.
 type ids struct {
 	request string // what the caller calls it, in X-Request-Id; the call's id if the caller gave none
@@ -70,13 +87,19 @@ func newIDs(given string) ids {
 func (g *Gateway) serve(x *exchange, m match) {
 	r := x.r
 	timeout, limited, badTimeout := parseTimeout(r.Header.Get("Grpc-Timeout"))
-	ctx, cancel := r.Context(), context.CancelFunc(nil)
+	ctx, left := r.Context(), false
+	var life *lifetime
 	switch {
-	case limited:
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
 	case m.method.Kind().Server:
-		ctx, cancel = context.WithCancel(ctx)
+		ctx, life = g.live(r, m, timeout)
+		defer func() {
+			if !left {
+				life.cancel(nil)
+			}
+		}()
+	case limited:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
@@ -89,10 +112,6 @@ func (g *Gateway) serve(x *exchange, m match) {
 		g.refused(ctx, x, m, c, err)
 		return
 	}
-	if badTimeout != nil {
-		g.refused(ctx, x, m, c, badTimeout)
-		return
-	}
 	requests, err := g.requests(ctx, x, m)
 	if err != nil {
 		g.refused(ctx, x, m, c, err)
@@ -102,7 +121,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 		defer requests.stop()
 	}
 	if m.method.Kind().Server {
-		g.stream(ctx, cancel, x, m, c, requests)
+		left = g.stream(ctx, life, x, m, c, requests)
 		return
 	}
 	g.unary(ctx, x, m, c, requests)

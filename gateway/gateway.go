@@ -53,6 +53,9 @@ type Config struct {
 	Reconnect time.Duration
 	// Grace is how long a stream waits for the backend's header, first message or refusal before it answers 200. Default 500 ms.
 	Grace time.Duration
+	// ParkAfter is how long a stream over HTTP/1 may be silent before its connection is taken over from the http.Server, to hold less memory: see
+	// Gateway.Shutdown for what the server's owner has to do then. Such a connection is closed when its stream has ended. Default 0: never.
+	ParkAfter time.Duration
 	// StallTimeout is how long one write, or the reading of a whole request body, may take before the caller is dropped; it replaces the
 	// server's timeouts. Request streams may be read for as long as the call takes. Default 30 s.
 	StallTimeout time.Duration
@@ -79,6 +82,7 @@ type Gateway struct {
 	heartbeat time.Duration
 	reconnect time.Duration
 	grace     time.Duration
+	parkAfter time.Duration
 	stall     time.Duration
 	json      transcode.WriteOptions
 	auth      call.Authenticator
@@ -89,6 +93,7 @@ type Gateway struct {
 
 	drain     chan struct{}
 	drainOnce sync.Once
+	parking   parking
 
 	table   atomic.Pointer[table]
 	compile sync.Mutex // held while a table is made
@@ -112,6 +117,7 @@ func New(c Config) *Gateway {
 		heartbeat:  orDefault(c.Heartbeat, 15*time.Second),
 		reconnect:  orDefault(c.Reconnect, 2*time.Second),
 		grace:      orDefault(c.Grace, 500*time.Millisecond),
+		parkAfter:  c.ParkAfter,
 		stall:      orDefault(c.StallTimeout, 30*time.Second),
 		json:       c.JSON,
 		auth:       c.Authenticator,
@@ -130,8 +136,27 @@ func orDefault[T int64 | time.Duration](v, def T) T {
 }
 
 // Drain tells every open event stream, with an event "server_draining", that the server is about to stop. It does not end them: cancelling
-// their requests' contexts does. It may be called more than once.
-func (g *Gateway) Drain() { g.drainOnce.Do(func() { close(g.drain) }) }
+// their requests' contexts does, and Cut for those that are parked. It may be called more than once.
+func (g *Gateway) Drain() {
+	g.drainOnce.Do(func() {
+		close(g.drain)
+		g.parking.each((*writer).draining)
+	})
+}
+
+// Cut ends the calls of streams that are parked, and of those that are going to be, with a cause: their readers are told if it is a status. It is for
+// a server that stops. See Config.ParkAfter.
+func (g *Gateway) Cut(cause error) { g.parking.cut(cause) }
+
+// Shutdown returns when no stream is parked any more. If ctx ends before, it closes their connections and returns its error. http.Server.Shutdown does
+// not know of them: whoever shuts the server down calls this too once that has returned. See Config.ParkAfter.
+func (g *Gateway) Shutdown(ctx context.Context) error {
+	err := g.parking.wait(ctx)
+	if err != nil {
+		g.parking.each((*writer).hangUp)
+	}
+	return err
+}
 
 // table is what is compiled from one snapshot. It is immutable but for the OpenAPI document, which is made at first use.
 type table struct {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"mime"
 	"net/http"
 	"slices"
@@ -26,17 +25,19 @@ var errStalled = errors.New("caller does not read")
 
 // stream runs a call with many replies.
 //
-// The chain's goroutine encodes replies into a small buffer; one writer goroutine, which alone touches w until it has ended, sends what is
-// there and flushes. An event is sent at once when the writer is idle, and several go together when it is not.
-func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exchange, m match, c *call.Call, requests *requestSource) {
+// The chain has a goroutine of its own, which encodes replies into a small buffer; the request's goroutine, which alone touches w, sends what is
+// there and flushes. An event is sent at once when that is idle, and several go together when it is not. A stream that falls silent may leave
+// the request's goroutine: see park.
+//
+// It is true if the stream has done so, and ends its life itself.
+func (g *Gateway) stream(ctx context.Context, life *lifetime, x *exchange, m match, c *call.Call, requests *requestSource) (left bool) {
 	if !canFlush(x.w) {
 		g.logger.Error("response writer cannot flush: a wrapper around it has no Unwrap method", "call_id", c.ID)
 		g.fail(x, nil, status.Error(codes.Internal, "the server cannot stream"))
-		return
+		return false
 	}
 	out := &writer{
-		gateway: g, call: c, id: x.id, w: x.w, rc: http.NewResponseController(x.w), cancel: cancel, clears: x.r.ProtoMajor >= 2,
-		wake: make(chan struct{}, 1), space: make(chan struct{}, 1), finish: make(chan struct{}), done: make(chan struct{}),
+		gateway: g, call: c, id: x.id, life: life, wake: make(chan struct{}, 1), space: make(chan struct{}, 1), finish: make(chan struct{}), done: make(chan struct{}),
 	}
 	switch {
 	case accepts(x.r.Header, eventStream):
@@ -49,26 +50,59 @@ func (g *Gateway) stream(ctx context.Context, cancel context.CancelFunc, x *exch
 	if requests.interrupt != nil {
 		stream.OnStop(requests.interrupt)
 	}
-	go out.run(ctx)
-	defer out.stop()
-	err := requests.blame(g.handler(stream))
-	if err == nil && c.Task != "" {
-		out.stop() // it has nothing to send
-		g.accepted(x, c)
-		return
+	go func() { out.end(ctx, m, requests.blame(out.guarded(ctx, stream))) }()
+	sink := &sink{w: x.w, rc: http.NewResponseController(x.w), clears: x.r.ProtoMajor >= 2, chunked: x.r.ProtoAtLeast(1, 1), parks: life.detached && out.form != raw}
+	if out.run(ctx, sink) {
+		return true
 	}
-	committed := out.end(ctx, m, err)
+	<-out.finish
 	switch {
-	case !committed:
+	case !out.committed && out.err == nil && c.Task != "":
+		g.accepted(x, c)
+	case !out.committed:
 		markReplayed(x.w.Header(), c.Replayed)
-		g.failed(x, m, c, err)
+		g.failed(x, m, c, out.err)
 	case out.failure != nil:
-		g.logger.LogAttrs(ctx, slog.LevelInfo, "stream dropped", slog.String("call_id", c.ID), slog.String("method", m.method.FullMethod), slog.Any("error", out.failure))
+		out.dropped(ctx)
 		panic(http.ErrAbortHandler)
-	case err != nil && out.form == raw:
+	case out.err != nil && out.form == raw:
 		// There is no place for a status in a raw body: only a cut connection tells the caller that it is not whole.
 		panic(http.ErrAbortHandler)
 	}
+	return false
+}
+
+// lifetime is how long a call with many replies may go on.
+type lifetime struct {
+	// cancel ends the call; nil is context.Canceled.
+	cancel context.CancelCauseFunc
+	// detached says that the call can outlive its request's context, once release has been called: it then ends by cancel alone.
+	detached bool
+	release  func() bool
+}
+
+// live returns the context of a call with many replies, which ends after limit, if that is not 0.
+func (g *Gateway) live(r *http.Request, m match, limit time.Duration) (context.Context, *lifetime) {
+	request := r.Context()
+	detached := g.parkAfter > 0 && r.ProtoMajor == 1 && r.Method != http.MethodHead && !m.method.Kind().Client
+	ctx := request
+	if detached {
+		ctx = context.WithoutCancel(request)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	life := &lifetime{cancel: cancel}
+	if detached {
+		life.detached, life.release = true, context.AfterFunc(request, func() { cancel(context.Cause(request)) })
+	}
+	if limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		life.cancel = func(cause error) {
+			cancel(cause)
+			stop()
+		}
+	}
+	return ctx, life
 }
 
 // form is how replies are framed.
@@ -80,35 +114,55 @@ const (
 	raw
 )
 
-// writer sends a stream to the caller.
+// writer is what a stream sends to the caller.
 type writer struct {
 	gateway *Gateway
 	call    *call.Call // for the chain's goroutine alone
 	id      ids
-	w       http.ResponseWriter
-	rc      *http.ResponseController
-	cancel  context.CancelFunc // of the call
-	clears  bool               // write deadlines must be taken back after each write (HTTP/2 fires them when idle too)
+	life    *lifetime
 	form    form
 	// Of a reader of events: whether the request says where to go on, and whether it has lost the stream before.
 	positioned, returns bool
 
-	wake, space  chan struct{} // capacity 1
-	finish, done chan struct{}
-	stopping     sync.Once
+	wake, space chan struct{} // capacity 1
+	finish      chan struct{} // closed when the chain has returned
+	done        chan struct{} // closed when nothing is sent any more
 
-	failure error // of the writer goroutine; valid when done is closed
+	failure error // of sending; valid when done is closed
+	err     error // of the chain; valid when finish is closed
 
 	mu          sync.Mutex
-	pending     []byte
-	spare       []byte
+	pending     []byte // nil, or of the pool
 	md          metadata.MD
 	contentType string
 	replayed    bool
 	committed   bool
 	sentID      bool // a message with a cursor has been passed on
-	refused     bool // the call has failed before anything was sent: nothing will be, here
+	ended       bool // the chain has returned
+	drained     bool // the reader has been told that the server stops
 	trailer     *status.Status
+	parked      *parked // nil while the request's goroutine sends
+}
+
+// sink is where the request's goroutine sends to.
+type sink struct {
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	clears  bool // write deadlines must be taken back after each write (HTTP/2 fires them when idle too)
+	chunked bool // as it goes over HTTP/1
+	parks   bool // it may be left: see park
+	sent    bool // the header
+}
+
+// guarded runs the chain.
+func (o *writer) guarded(ctx context.Context, stream *call.Stream) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			o.gateway.panicked(ctx, o.call.Method.FullMethod, r)
+			err = status.Error(codes.Internal, "internal error; the log has the cause")
+		}
+	}()
+	return o.gateway.handler(stream)
 }
 
 // header commits the stream: the backend has accepted the call.
@@ -123,9 +177,27 @@ func (o *writer) header(md metadata.MD) error {
 	return nil
 }
 
+// begin commits a stream of which nothing has come for a while: readers and proxies want to see a header. A raw one's is not known yet.
+func (o *writer) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.form != raw {
+		o.commit(o.md)
+	}
+}
+
 func (o *writer) commit(md metadata.MD) {
-	if !o.committed && !o.refused {
+	if !o.committed && !o.ended {
 		o.committed, o.md = true, md
+	}
+	o.notify()
+}
+
+// notify has what is pending sent.
+func (o *writer) notify() {
+	if o.parked != nil {
+		o.parked.notify(o)
+		return
 	}
 	signal(o.wake)
 }
@@ -154,6 +226,9 @@ func (o *writer) message(ctx context.Context, m match, f *call.Frame) error {
 }
 
 func (o *writer) encode(m match, f *call.Frame) (err error) {
+	if o.pending == nil {
+		o.pending = takeBuffer()
+	}
 	before := len(o.pending)
 	defer func() {
 		if err != nil {
@@ -180,29 +255,20 @@ func (o *writer) encode(m match, f *call.Frame) (err error) {
 	return err
 }
 
-// end hands the outcome to the writer goroutine, waits for it and reports whether anything has been sent. If not, err is not nil and the
-// answer is still to be written.
-func (o *writer) end(ctx context.Context, m match, err error) bool {
-	o.mu.Lock()
-	o.replayed = o.call.Replayed
-	if err == nil || !o.committed && o.tells(ctx, m, err) {
-		o.committed = true
-	}
-	if o.committed {
-		o.finishWith(ctx, m, err)
-	}
-	o.refused = !o.committed
-	o.mu.Unlock()
-	o.stop()
+// end is the chain's outcome. If nothing has been sent and the answer is still to be written, err is not nil and the stream is not committed.
+func (o *writer) end(ctx context.Context, m match, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.committed
-}
-
-// stop ends the writer goroutine after what is pending, and waits for it.
-func (o *writer) stop() {
-	o.stopping.Do(func() { close(o.finish) })
-	<-o.done
+	o.err, o.replayed = err, o.call.Replayed
+	if task := err == nil && o.call.Task != "" && !o.committed; !task { // of a task there is nothing to send
+		o.committed = o.committed || err == nil || o.tells(ctx, m, err)
+		if o.committed {
+			o.finishWith(ctx, m, err)
+		}
+	}
+	o.ended = true
+	close(o.finish)
+	o.notify()
 }
 
 func (o *writer) finishWith(ctx context.Context, m match, err error) {
@@ -225,118 +291,136 @@ func (o *writer) finishWith(ctx context.Context, m match, err error) {
 
 var errPanic = errors.New("the writer has panicked")
 
-// run is the writer goroutine.
-func (o *writer) run(ctx context.Context) {
-	defer close(o.done)
+// run sends on the request's goroutine until all is sent, or nothing can be. It is true if the stream has left that goroutine.
+func (o *writer) run(ctx context.Context, to *sink) (left bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			o.gateway.panicked(ctx, o.call.Method.FullMethod, r)
 			o.failure = errPanic
-			o.cancel()
+			o.life.cancel(nil)
+		}
+		if !left {
+			close(o.done)
 		}
 	}()
-	grace := time.NewTimer(o.gateway.grace)
-	defer grace.Stop()
-	beat := time.NewTimer(o.gateway.heartbeat)
-	defer beat.Stop()
+	silence := time.NewTimer(o.gateway.grace)
+	defer silence.Stop()
 	drain := o.gateway.drain
-	sent := false
 	for {
 		last := false
 		select {
 		case <-o.wake:
-		case <-grace.C:
-			o.mu.Lock()
-			if o.form != raw {
-				o.commit(o.md)
+		case <-silence.C:
+			switch {
+			case !to.sent:
+				o.begin()
+			case to.parks && o.park(to):
+				return true
+			default:
+				o.beat()
 			}
-			o.mu.Unlock()
-		case <-beat.C:
-			o.beat()
-			beat.Reset(o.gateway.heartbeat)
+			silence.Reset(o.gateway.heartbeat)
 		case <-drain:
 			drain = nil
 			o.draining()
 		case <-o.finish:
 			last = true
 		}
-		wrote, err := o.send(ctx, sent, last)
-		sent = sent || wrote
+		wrote, err := o.send(ctx, to, last)
 		if err != nil {
 			o.failure = err
-			o.cancel()
-			return
+			o.life.cancel(nil)
+			return false
 		}
 		if last {
-			return
+			return false
 		}
 		if wrote {
-			beat.Reset(o.gateway.heartbeat)
+			silence.Reset(o.silence(to))
 		}
 	}
+}
+
+// silence is how long nothing may be sent before something is done about it.
+func (o *writer) silence(to *sink) time.Duration {
+	if to.parks {
+		return min(o.gateway.parkAfter, o.gateway.heartbeat)
+	}
+	return o.gateway.heartbeat
 }
 
 // beat adds a comment, so that proxies do not end a silent stream.
 func (o *writer) beat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.form == events && o.committed && len(o.pending) == 0 {
-		o.pending = append(o.pending, ": keep-alive\n\n"...)
+	if o.form == events && o.committed && !o.ended && len(o.pending) == 0 {
+		o.pending = append(takeBuffer(), ": keep-alive\n\n"...)
+		o.notify()
 	}
 }
 
 func (o *writer) draining() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.form == events && o.trailer == nil {
+	o.tellDraining()
+}
+
+// tellDraining is draining with the mutex held.
+func (o *writer) tellDraining() {
+	if o.form == events && o.trailer == nil && !o.drained {
+		o.drained = true
 		o.pending = append(o.pending, "event: "+eventDraining+"\ndata: {}\n"...)
 		o.pending = append(appendRetry(o.pending, o.gateway.reconnect), '\n')
+		o.notify()
 	}
 }
 
 // send writes what is pending, after the header if that has not been sent, and flushes.
-func (o *writer) send(ctx context.Context, sent, last bool) (bool, error) {
-	o.mu.Lock()
-	if !o.committed {
-		o.mu.Unlock()
-		return false, nil
-	}
-	out := o.pending
-	o.pending, o.spare = o.spare[:0], nil
-	md, contentType, trailer, replayed := o.md, o.contentType, o.trailer, o.replayed
-	o.mu.Unlock()
-	signal(o.space)
-	if sent && len(out) == 0 && !last {
-		o.recycle(out)
+func (o *writer) send(ctx context.Context, to *sink, last bool) (bool, error) {
+	out, committed := o.take()
+	if !committed || to.sent && len(out) == 0 && !last {
 		return false, nil
 	}
 	// Every write has its own deadline, which replaces the server's: a long stream is not cut, a caller who does not read is.
-	if err := o.rc.SetWriteDeadline(time.Now().Add(o.gateway.stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := to.rc.SetWriteDeadline(time.Now().Add(o.gateway.stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return false, err
 	}
-	if !sent {
-		markReplayed(o.w.Header(), replayed)
-		o.writeHeader(md, contentType)
+	if !to.sent {
+		to.sent = true
+		o.writeHeader(to.w)
 		if o.form == events {
 			out = slices.Insert(out, 0, append(appendRetry(nil, o.gateway.reconnect), '\n')...)
 		}
 	}
-	if _, err := o.w.Write(out); err != nil {
+	if _, err := to.w.Write(out); err != nil {
 		return true, err
 	}
-	o.recycle(out)
-	if trailer != nil && last && o.form == lines {
-		o.w.Header().Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(trailer.Code())))
+	giveBuffer(out)
+	if last && o.trailer != nil && o.form == lines {
+		to.w.Header().Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(o.trailer.Code())))
 	}
-	if err := o.rc.Flush(); err != nil {
+	if err := to.rc.Flush(); err != nil {
 		return true, err
 	}
-	return true, o.clear(ctx, last)
+	return true, to.clear(ctx, last)
+}
+
+// take takes what is pending, if the stream is committed.
+func (o *writer) take() (out []byte, committed bool) {
+	o.mu.Lock()
+	if !o.committed {
+		o.mu.Unlock()
+		return nil, false
+	}
+	out, o.pending = o.pending, nil
+	o.mu.Unlock()
+	signal(o.space)
+	return out, true
 }
 
 // clear takes the write deadline back where it would hit later: on HTTP/2 while idle, on HTTP/1 the connection's next request, unless the
 // server sets a deadline for each request itself.
-func (o *writer) clear(ctx context.Context, last bool) error {
+func (o *sink) clear(ctx context.Context, last bool) error {
 	if !o.clears && !last {
 		return nil
 	}
@@ -355,16 +439,12 @@ func serverSetsDeadlines(ctx context.Context) bool {
 	return ok && srv.WriteTimeout > 0
 }
 
-func (o *writer) recycle(b []byte) {
+func (o *writer) writeHeader(w http.ResponseWriter) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if cap(b) <= 2*pendingBytes {
-		o.spare = b[:0]
-	}
-}
-
-func (o *writer) writeHeader(md metadata.MD, contentType string) {
-	h := o.w.Header()
+	md, contentType, replayed := o.md, o.contentType, o.replayed
+	o.mu.Unlock()
+	h := w.Header()
+	markReplayed(h, replayed)
 	o.gateway.replyHeader(h, md)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
@@ -376,7 +456,7 @@ func (o *writer) writeHeader(md metadata.MD, contentType string) {
 	default:
 		h.Set("Content-Type", ndjson)
 	}
-	o.w.WriteHeader(http.StatusOK)
+	w.WriteHeader(http.StatusOK)
 }
 
 func signal(c chan struct{}) {

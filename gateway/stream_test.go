@@ -43,6 +43,7 @@ type serverOptions struct {
 	timeout time.Duration // of the server, to read and to write
 	wrap    func(http.Handler) http.Handler
 	closed  chan<- string // gets the remote address of each connection that the server closes
+	parked  chan<- string // and of each that the gateway takes over
 }
 
 func startServer(t testing.TB, b *backend, o serverOptions) *server {
@@ -54,11 +55,12 @@ func startServer(t testing.TB, b *backend, o serverOptions) *server {
 	}
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = o.timeout, o.timeout
-	if o.closed != nil {
-		srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
-			if s == http.StateClosed {
-				o.closed <- c.RemoteAddr().String()
-			}
+	srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		switch {
+		case s == http.StateClosed && o.closed != nil:
+			o.closed <- c.RemoteAddr().String()
+		case s == http.StateHijacked && o.parked != nil:
+			o.parked <- c.RemoteAddr().String()
 		}
 	}
 	if o.http2 {

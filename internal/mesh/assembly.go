@@ -143,7 +143,7 @@ func (m *Mesh) openDoors(version string, visible call.Visibility) error {
 	m.gateway = gateway.New(gateway.Config{
 		Catalog: m.catalog, Handler: m.handler, Rules: crossing, Logger: m.log,
 		AllowedOrigins: c.HTTP.AllowedOrigins, AllowedHosts: c.HTTP.AllowedHosts,
-		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat), Reconnect: time.Duration(c.HTTP.Reconnect),
+		MaxBodyBytes: c.HTTP.MaxBodyBytes, Heartbeat: time.Duration(c.HTTP.Heartbeat), Reconnect: time.Duration(c.HTTP.Reconnect), ParkAfter: parkAfter,
 		Authenticator: m.authenticator(), Resource: c.resource(), Visibility: visible, Tasks: m.tasks != nil,
 	})
 	return nil

@@ -102,7 +102,9 @@ func (m *Mesh) Serve(ctx context.Context) error {
 	case err = <-failed:
 	}
 	m.drain(doors, func() {
-		cancel(call.Error(codes.Unavailable, "SHUTTING_DOWN", "the mesh is shutting down", "hint", "call again: another instance, or the next one, takes it; whether it took effect is not known"))
+		cause := call.Error(codes.Unavailable, "SHUTTING_DOWN", "the mesh is shutting down", "hint", "call again: another instance, or the next one, takes it; whether it took effect is not known")
+		cancel(cause)
+		m.gateway.Cut(cause)
 	})
 	if admin != nil { // last, so that probes see the mesh drain
 		if err := admin.Close(); err != nil {
@@ -113,6 +115,10 @@ func (m *Mesh) Serve(ctx context.Context) error {
 	m.log.Info("stopped")
 	return err
 }
+
+// parkAfter is how long a stream of the HTTP door is silent before it holds less memory, and its connection becomes its own. Calls that end before then
+// leave the connection for further ones.
+const parkAfter = time.Second
 
 // cutGrace is what is left of the drain time for calls that are cut to tell their callers.
 const cutGrace = time.Second
@@ -136,7 +142,7 @@ func (m *Mesh) drain(doors *http.Server, cut func()) {
 				cut()
 			})
 			defer cutting.Stop()
-			if err := doors.Shutdown(ctx); err != nil {
+			if err := errors.Join(doors.Shutdown(ctx), m.gateway.Shutdown(ctx)); err != nil {
 				m.log.Warn("connections were closed after the drain time", "error", err)
 				if err := doors.Close(); err != nil {
 					m.log.Warn("close connections", "error", err)
