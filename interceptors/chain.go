@@ -2,8 +2,6 @@
 package interceptors
 
 import (
-	"time"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -87,10 +85,9 @@ func compile(m *catalog.Method, final grpc.StreamHandler, policies []Policy) grp
 			if c == nil {
 				return errNoCall
 			}
-			step := len(c.Steps)
-			c.Steps = append(c.Steps, call.Step{Name: name, At: time.Since(c.Start)})
+			step := c.Enter(name)
 			err := ic(srv, stream, c.Info(), next)
-			c.Steps[step].Back = time.Since(c.Start)
+			c.Leave(step)
 			return err
 		}
 	}

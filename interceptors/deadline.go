@@ -16,30 +16,36 @@ import (
 // DEADLINE_EXCEEDED before any backend is called.
 func Deadline(o Options) Policy {
 	o = o.withDefaults()
-	return Every("deadline", func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		ctx := stream.Context()
-		c := call.FromContext(ctx)
-		deadline, ok := budget(ctx, c, o)
-		if !ok {
-			return handler(srv, stream)
+	reserve := o.Reserve
+	return Policy{Name: "deadline", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+		timeout, limit := limits(m, &o)
+		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			ctx := stream.Context()
+			c := call.FromContext(ctx)
+			deadline, ok := budget(ctx, c, reserve, timeout, limit)
+			if !ok {
+				return handler(srv, stream)
+			}
+			c.Deadline = deadline
+			if !time.Now().Before(deadline) {
+				return errSpent()
+			}
+			ctx, cancel := context.WithDeadline(ctx, deadline)
+			defer cancel()
+			return handler(srv, &withContext{stream, ctx})
 		}
-		c.Deadline = deadline
-		if !time.Now().Before(deadline) {
-			return call.Error(codes.DeadlineExceeded, "DEADLINE_SPENT", "the deadline leaves no time for the backend, which was not called",
-				"hint", "give the call more time")
-		}
-		ctx, cancel := context.WithDeadline(ctx, deadline)
-		defer cancel()
-		return handler(srv, &withContext{stream, ctx})
-	})
+	}}
+}
+
+func errSpent() error {
+	return call.Error(codes.DeadlineExceeded, "DEADLINE_SPENT", "the deadline leaves no time for the backend, which was not called", "hint", "give the call more time")
 }
 
 // budget returns the backend's deadline, or false if there is none.
-func budget(ctx context.Context, c *call.Call, o Options) (time.Time, bool) {
-	timeout, limit := limits(c.Method, o)
+func budget(ctx context.Context, c *call.Call, reserve, timeout, limit time.Duration) (time.Time, bool) {
 	deadline, ok := ctx.Deadline()
 	if ok {
-		deadline = deadline.Add(-o.Reserve)
+		deadline = deadline.Add(-reserve)
 	} else if timeout > 0 {
 		deadline, ok = c.Start.Add(timeout), true
 	}
@@ -51,7 +57,7 @@ func budget(ctx context.Context, c *call.Call, o Options) (time.Time, bool) {
 	return deadline, ok
 }
 
-func limits(m *catalog.Method, o Options) (timeout, limit time.Duration) {
+func limits(m *catalog.Method, o *Options) (timeout, limit time.Duration) {
 	timeout, limit = o.Timeout, o.MaxTimeout
 	if m.Kind() != (catalog.Kind{}) {
 		timeout, limit = o.StreamTimeout, o.MaxStreamTimeout

@@ -23,31 +23,35 @@ func Errors(o Options) Policy {
 		if err == nil {
 			return nil
 		}
-		ctx := stream.Context()
-		if st, ok := cause(ctx, err); ok {
-			return st.Err()
-		}
-		if bare, ok := err.(interface{ GRPCStatus() *status.Status }); ok && bare.GRPCStatus() != nil {
-			return err
-		}
-		c := call.FromContext(ctx)
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			return status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
-		case errors.Is(err, context.Canceled):
-			return status.Error(codes.Canceled, context.Canceled.Error())
-		}
-		// A status inside a wrapping error is still the call's status, but the text around it is not for the caller.
-		if st, ok := wrapped(err); ok {
-			logInternal(ctx, o, c, "wrapped status", err)
-			return st.Err()
-		}
-		if errors.Is(err, io.EOF) {
-			err = errors.New("unexpected end of stream")
-		}
-		logInternal(ctx, o, c, "internal error", err)
-		return internal(c)
+		return asStatus(stream.Context(), &o, err)
 	})
+}
+
+// asStatus stands apart from the interceptor, whose frame is on the stack of every call that waits.
+func asStatus(ctx context.Context, o *Options, err error) error {
+	if st, ok := cause(ctx, err); ok {
+		return st.Err()
+	}
+	if bare, ok := err.(interface{ GRPCStatus() *status.Status }); ok && bare.GRPCStatus() != nil {
+		return err
+	}
+	c := call.FromContext(ctx)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, context.Canceled.Error())
+	}
+	// A status inside a wrapping error is still the call's status, but the text around it is not for the caller.
+	if st, ok := wrapped(err); ok {
+		logInternal(ctx, o, c, "wrapped status", err)
+		return st.Err()
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("unexpected end of stream")
+	}
+	logInternal(ctx, o, c, "internal error", err)
+	return internal(c)
 }
 
 // cause returns the status with which the call's context was cancelled, if err only says that it was: a mesh that shuts down tells callers so.
@@ -66,7 +70,7 @@ func wrapped(err error) (*status.Status, bool) {
 	return s.GRPCStatus(), true
 }
 
-func logInternal(ctx context.Context, o Options, c *call.Call, msg string, err error) {
+func logInternal(ctx context.Context, o *Options, c *call.Call, msg string, err error) {
 	o.Logger.LogAttrs(ctx, slog.LevelError, msg, slog.String("method", c.Method.FullMethod), slog.String("call_id", c.ID),
 		slog.String("trace_id", c.TraceID), slog.String("error", err.Error()), slog.String("reproduce", reproduce(c, o.Address)))
 }

@@ -159,6 +159,20 @@ type Step struct {
 	Detail string
 }
 
+// Enter notes that the call has reached the named interceptor, and returns the step for Leave. It is not inlined, nor is Leave, since the frames of the
+// chain are on the stack of every call that waits, a dozen times.
+//
+//go:noinline
+func (c *Call) Enter(name string) int {
+	c.Steps = append(c.Steps, Step{Name: name, At: time.Since(c.Start)})
+	return len(c.Steps) - 1
+}
+
+// Leave notes that the call has left the interceptor again.
+//
+//go:noinline
+func (c *Call) Leave(step int) { c.Steps[step].Back = time.Since(c.Start) }
+
 // Decide notes what the named interceptor has decided, in the step that it has taken.
 func (c *Call) Decide(name, verdict, detail string) {
 	for i := len(c.Steps) - 1; i >= 0; i-- {
