@@ -386,7 +386,7 @@ func (x *Evidence) GetRequestJson() string {
 // ProposedAction is what would mend it.
 type ProposedAction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tool, such as workloads_restart.
+	// The tool: workloads_restart or workloads_scale.
 	Tool string `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
 	// The workload.
 	Workload string `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
@@ -394,8 +394,10 @@ type ProposedAction struct {
 	Generation int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Id of the approval that it waits or waited for; empty if none was needed.
 	ApprovalId string `protobuf:"bytes,4,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	// How the action ended: empty before, then succeeded, failed, refused, expired or unknown.
-	Outcome       string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// How the action ended: empty before, then succeeded, failed, refused, expired (nobody decided in time), cancelled (it was not asked for any more) or unknown.
+	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// What is to be said about the outcome: who refused and why, or the error.
+	Detail        string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,16 +467,23 @@ func (x *ProposedAction) GetOutcome() string {
 	return ""
 }
 
+func (x *ProposedAction) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // StartDiagnosisRequest says what to examine.
 type StartDiagnosisRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The incident: [a-zA-Z0-9][a-zA-Z0-9._-]*, at most 64 characters.
 	Incident string `protobuf:"bytes,1,opt,name=incident,proto3" json:"incident,omitempty"`
-	// Tells repeats of this request from another diagnosis of the same incident. Default: there is one diagnosis of an incident.
+	// Tells repeats of this request from another diagnosis of the same incident; at most 128 characters. Default: there is one diagnosis of an incident.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The service that shows the symptom.
+	// The service that shows the symptom: [a-zA-Z0-9][a-zA-Z0-9._-]*, at most 63 characters.
 	Service string `protobuf:"bytes,3,opt,name=service,proto3" json:"service,omitempty"`
-	// What was noticed, in a sentence.
+	// What was noticed, in a sentence of at most 1024 bytes.
 	Symptom string `protobuf:"bytes,4,opt,name=symptom,proto3" json:"symptom,omitempty"`
 	// Whether an action may be proposed and, once approved, taken. Default: only findings.
 	Remediate bool `protobuf:"varint,5,opt,name=remediate,proto3" json:"remediate,omitempty"`
@@ -833,7 +842,7 @@ type DiagnosisEvent struct {
 	EventType string `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	// When it happened.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// Which part of the workflow: triage, logs, metrics, runbooks, remedy.
+	// Which part of the workflow: triage, logs, metrics, runbooks or remedy; another planner may have other parts.
 	Agent string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
 	// The tool, for events of tools.
 	Tool string `protobuf:"bytes,6,opt,name=tool,proto3" json:"tool,omitempty"`
@@ -979,7 +988,7 @@ const file_agentops_incidents_v1_incidents_proto_rawDesc = "" +
 	"\bEvidence\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12!\n" +
-	"\frequest_json\x18\x03 \x01(\tR\vrequestJson\"\x9b\x01\n" +
+	"\frequest_json\x18\x03 \x01(\tR\vrequestJson\"\xb3\x01\n" +
 	"\x0eProposedAction\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x1e\n" +
@@ -988,7 +997,8 @@ const file_agentops_incidents_v1_incidents_proto_rawDesc = "" +
 	"generation\x12\x1f\n" +
 	"\vapproval_id\x18\x04 \x01(\tR\n" +
 	"approvalId\x12\x18\n" +
-	"\aoutcome\x18\x05 \x01(\tR\aoutcome\"\x80\x02\n" +
+	"\aoutcome\x18\x05 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\"\x80\x02\n" +
 	"\x15StartDiagnosisRequest\x12\x1f\n" +
 	"\bincident\x18\x01 \x01(\tB\x03\xe0A\x02R\bincident\x12\"\n" +
 	"\n" +

@@ -35,6 +35,10 @@ const (
 // IncidentService runs diagnoses. A diagnosis is durable: it goes on after the service was killed, and its events can be read again from any point.
 //
 // It calls its tools (logs, metrics, runbooks, workloads) through the mesh, within what is left of its deadline, and only with rights that the mesh grants it.
+//
+// INVALID_ARGUMENT names the field at fault. NOT_FOUND: there is no such diagnosis, or it is another tenant's. ALREADY_EXISTS (reason DIAGNOSIS_CONFLICT): the same incident and
+// request_id asked for something else. RESOURCE_EXHAUSTED (reason TOO_MANY_DIAGNOSES): as many as are allowed run already; try again after the delay in RetryInfo. UNAVAILABLE: the
+// service is stopping or its disk cannot be written; try again.
 type IncidentServiceClient interface {
 	// Starts a diagnosis and answers at once. The same incident and request_id again answers with the diagnosis that was started then.
 	StartDiagnosis(ctx context.Context, in *StartDiagnosisRequest, opts ...grpc.CallOption) (*Diagnosis, error)
@@ -42,9 +46,13 @@ type IncidentServiceClient interface {
 	GetDiagnosis(ctx context.Context, in *GetDiagnosisRequest, opts ...grpc.CallOption) (*Diagnosis, error)
 	// Lists diagnoses, the newest first.
 	ListDiagnoses(ctx context.Context, in *ListDiagnosesRequest, opts ...grpc.CallOption) (*ListDiagnosesResponse, error)
-	// Asks for the end of a diagnosis. Its calls in flight are cancelled; an action that was already asked for is not undone, and the final state says so.
+	// Asks for the end of a diagnosis, and waits a moment for it. Its calls in flight are cancelled; an action that was already asked for is not undone, and the
+	// final state says so. A diagnosis that has ended stays as it is.
 	CancelDiagnosis(ctx context.Context, in *CancelDiagnosisRequest, opts ...grpc.CallOption) (*Diagnosis, error)
 	// Sends the events of a diagnosis from its beginning, or after a cursor, and ends after the last one. Closing the stream does not touch the diagnosis.
+	//
+	// Every event is sent once and in order, also to a reader who comes back with the last event_id after the service was killed. When the stream breaks, the
+	// status says in an ErrorInfo detail (metadata key "cursor") where to go on.
 	WatchDiagnosis(ctx context.Context, in *WatchDiagnosisRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DiagnosisEvent], error)
 }
 
@@ -122,6 +130,10 @@ type IncidentService_WatchDiagnosisClient = grpc.ServerStreamingClient[Diagnosis
 // IncidentService runs diagnoses. A diagnosis is durable: it goes on after the service was killed, and its events can be read again from any point.
 //
 // It calls its tools (logs, metrics, runbooks, workloads) through the mesh, within what is left of its deadline, and only with rights that the mesh grants it.
+//
+// INVALID_ARGUMENT names the field at fault. NOT_FOUND: there is no such diagnosis, or it is another tenant's. ALREADY_EXISTS (reason DIAGNOSIS_CONFLICT): the same incident and
+// request_id asked for something else. RESOURCE_EXHAUSTED (reason TOO_MANY_DIAGNOSES): as many as are allowed run already; try again after the delay in RetryInfo. UNAVAILABLE: the
+// service is stopping or its disk cannot be written; try again.
 type IncidentServiceServer interface {
 	// Starts a diagnosis and answers at once. The same incident and request_id again answers with the diagnosis that was started then.
 	StartDiagnosis(context.Context, *StartDiagnosisRequest) (*Diagnosis, error)
@@ -129,9 +141,13 @@ type IncidentServiceServer interface {
 	GetDiagnosis(context.Context, *GetDiagnosisRequest) (*Diagnosis, error)
 	// Lists diagnoses, the newest first.
 	ListDiagnoses(context.Context, *ListDiagnosesRequest) (*ListDiagnosesResponse, error)
-	// Asks for the end of a diagnosis. Its calls in flight are cancelled; an action that was already asked for is not undone, and the final state says so.
+	// Asks for the end of a diagnosis, and waits a moment for it. Its calls in flight are cancelled; an action that was already asked for is not undone, and the
+	// final state says so. A diagnosis that has ended stays as it is.
 	CancelDiagnosis(context.Context, *CancelDiagnosisRequest) (*Diagnosis, error)
 	// Sends the events of a diagnosis from its beginning, or after a cursor, and ends after the last one. Closing the stream does not touch the diagnosis.
+	//
+	// Every event is sent once and in order, also to a reader who comes back with the last event_id after the service was killed. When the stream breaks, the
+	// status says in an ErrorInfo detail (metadata key "cursor") where to go on.
 	WatchDiagnosis(*WatchDiagnosisRequest, grpc.ServerStreamingServer[DiagnosisEvent]) error
 	mustEmbedUnimplementedIncidentServiceServer()
 }
