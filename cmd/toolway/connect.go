@@ -17,7 +17,7 @@ import (
 
 // connect relays between a stdio host and the mesh at url.
 func connect(ctx context.Context, url, view, tokenFile string, logging mesh.Log, in io.Reader, out io.Writer) error {
-	log, err := logger(logging)
+	log, err := logger(logging, os.Stderr)
 	if err != nil {
 		return err
 	}

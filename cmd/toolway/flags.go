@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -101,18 +102,28 @@ func (f *sourceFlags) loadServing() (mesh.Config, error) {
 	return c, err
 }
 
-// openServing opens the mesh of c with the log that c wants. stdio is what the caller on standard input brings.
-func openServing(ctx context.Context, c mesh.Config, stdio call.Credentials) (*mesh.Mesh, error) {
-	log, err := logger(c.Log)
+// openServing opens the mesh of c with the log that c wants, and returns what closes both. stdio is what the caller on standard input brings.
+func openServing(ctx context.Context, c mesh.Config, stdio call.Credentials) (m *mesh.Mesh, done func(), err error) {
+	lines := &lineBuffer{w: os.Stderr}
+	log, err := logger(c.Log, lines)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	log = slog.New(promptly{log.Handler(), lines})
 	tuneMemory()
-	return mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), Stdio: stdio})
+	flush := func() { _ = lines.flush() } // there is nowhere to tell that the log cannot be written
+	if m, err = mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), Stdio: stdio}); err != nil {
+		flush()
+		return nil, nil, err
+	}
+	return m, func() {
+		m.Close()
+		flush()
+	}, nil
 }
 
-// logger returns the log of c on standard error.
-func logger(c mesh.Log) (*slog.Logger, error) {
+// logger returns the log of c, which is written to w; how it looks depends on whether standard error is a terminal, unless c says.
+func logger(c mesh.Log, w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if c.Level != "" {
 		if err := level.UnmarshalText([]byte(c.Level)); err != nil {
@@ -129,9 +140,9 @@ func logger(c mesh.Log) (*slog.Logger, error) {
 	}
 	switch format {
 	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
+		return slog.New(slog.NewTextHandler(w, opts)), nil
 	}
 	return nil, fmt.Errorf("log format %q: want text or json", format)
 }

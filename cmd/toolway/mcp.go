@@ -52,11 +52,11 @@ func mcpCommand() *cobra.Command {
 			if view != "" {
 				c.MCP.View = view
 			}
-			m, err := openServing(cmd.Context(), c, call.Credentials{Bearer: os.Getenv("TOOLWAY_TOKEN"), APIKey: os.Getenv("TOOLWAY_API_KEY")})
+			m, done, err := openServing(cmd.Context(), c, call.Credentials{Bearer: os.Getenv("TOOLWAY_TOKEN"), APIKey: os.Getenv("TOOLWAY_API_KEY")})
 			if err != nil {
 				return err
 			}
-			defer m.Close()
+			defer done()
 			return m.ServeStdio(cmd.Context(), os.Stdin, out)
 		},
 	}

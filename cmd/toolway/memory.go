@@ -70,7 +70,7 @@ func containerLimit(root fs.FS) uint64 {
 		if len(f) != 3 {
 			continue
 		}
-		top, file := "", ""
+		var top, file string
 		switch {
 		case f[0] == "0" && f[1] == "":
 			top, file = "sys/fs/cgroup", "memory.max"

@@ -62,11 +62,11 @@ func serveCommand() *cobra.Command {
 			}
 			c.Admin.Pprof = c.Admin.Pprof || pprof
 			c.Auth.AllowAnonymous = c.Auth.AllowAnonymous || anonymous
-			m, err := openServing(cmd.Context(), c, call.Credentials{})
+			m, done, err := openServing(cmd.Context(), c, call.Credentials{})
 			if err != nil {
 				return err
 			}
-			defer m.Close()
+			defer done()
 			defer reopenOnHangup(m)()
 			return m.Serve(cmd.Context())
 		},

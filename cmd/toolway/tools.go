@@ -65,7 +65,7 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 	}
 	log := slog.New(slog.DiscardHandler) // findings are told by the command itself
 	if c.Log.Level != "" {
-		if log, err = logger(c.Log); err != nil {
+		if log, err = logger(c.Log, os.Stderr); err != nil {
 			return nil, err
 		}
 	}
