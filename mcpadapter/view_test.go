@@ -84,7 +84,12 @@ func searchConfig(t *testing.T, w **mutableCatalog) func(*mcpadapter.Config) {
 		local := backend.NewLocal()
 		forward := c.Handler
 		cat := &mutableCatalog{}
-		meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: cat.Snapshot, Visibility: hiding("orders_judge")})
+		end := meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: cat.Snapshot, Visibility: hiding("orders_judge")})
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
 		own, err := local.Descriptors()
 		if err != nil {
 			t.Fatal(err)

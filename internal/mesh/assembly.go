@@ -100,7 +100,7 @@ func (m *Mesh) ownServices(visible call.Visibility) *backend.Local {
 	if m.audit.records != nil {
 		meshapi.RegisterAudit(local, m.audit.records)
 	}
-	meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot, Visibility: visible})
+	m.endSearch = meshapi.RegisterCatalog(local, meshapi.CatalogOptions{Snapshot: m.catalog.Snapshot, Visibility: visible})
 	if m.state.objects != nil {
 		meshapi.RegisterObjects(local, m.state.objects)
 	}

@@ -77,6 +77,7 @@ type Mesh struct {
 	stdio     call.Credentials
 	login     func(http.Header) error // nil: none
 	loginTo   string
+	endSearch func() error // frees the index of the mesh's own catalog service
 
 	complete atomic.Bool // every backend has been read once
 	draining atomic.Bool
@@ -93,7 +94,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 	if err := c.Normalise(); err != nil {
 		return nil, err
 	}
-	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, stdio: o.Stdio, login: o.Login, loginTo: o.LoginTo, leaving: make(chan struct{}), worked: make(chan struct{})}
+	m := &Mesh{config: c, log: o.Logger, conns: map[string]*dial.Conn{}, stop: func() {}, endSearch: func() error { return nil }, stdio: o.Stdio, login: o.Login, loginTo: o.LoginTo, leaving: make(chan struct{}), worked: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -256,6 +257,9 @@ func (m *Mesh) Close() {
 	m.running.Wait()
 	if err := m.mcp.close(); err != nil {
 		m.log.Error("close the MCP door", "error", err)
+	}
+	if err := m.endSearch(); err != nil {
+		m.log.Error("close the search index", "error", err)
 	}
 	if m.catalog != nil {
 		if err := m.catalog.Close(); err != nil {

@@ -33,9 +33,11 @@ type CatalogOptions struct {
 	Visibility call.Visibility
 }
 
-// RegisterCatalog adds toolway.v1.CatalogService to r.
-func RegisterCatalog(r grpc.ServiceRegistrar, o CatalogOptions) {
-	toolwayv1.RegisterCatalogServiceServer(r, &catalogService{options: o})
+// RegisterCatalog adds toolway.v1.CatalogService to r. Once it is no longer called, end frees what it holds.
+func RegisterCatalog(r grpc.ServiceRegistrar, o CatalogOptions) (end func() error) {
+	s := &catalogService{options: o}
+	toolwayv1.RegisterCatalogServiceServer(r, s)
+	return s.index.Close
 }
 
 type catalogService struct {

@@ -57,7 +57,14 @@ func (w without) Visible(_ *identity.Principal, _ call.Door, m *catalog.Method) 
 
 func catalogClient(t *testing.T, who *identity.Principal, o meshapi.CatalogOptions) toolwayv1.CatalogServiceClient {
 	t.Helper()
-	return toolwayv1.NewCatalogServiceClient(serve(t, who, func(r grpc.ServiceRegistrar) { meshapi.RegisterCatalog(r, o) }))
+	return toolwayv1.NewCatalogServiceClient(serve(t, who, func(r grpc.ServiceRegistrar) {
+		end := meshapi.RegisterCatalog(r, o)
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}))
 }
 
 func TestListTools(t *testing.T) {
