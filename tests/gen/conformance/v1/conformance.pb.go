@@ -152,6 +152,153 @@ func (x *ElicitationRequest) GetMessage() string {
 	return ""
 }
 
+// GreetRequest says who is greeted.
+type GreetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GreetRequest) Reset() {
+	*x = GreetRequest{}
+	mi := &file_conformance_v1_conformance_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GreetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GreetRequest) ProtoMessage() {}
+
+func (x *GreetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_conformance_v1_conformance_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GreetRequest.ProtoReflect.Descriptor instead.
+func (*GreetRequest) Descriptor() ([]byte, []int) {
+	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GreetRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// SlowComputeRequest says how long it takes.
+type SlowComputeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In seconds.
+	Seconds float64 `protobuf:"fixed64,1,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// What it is called.
+	Label         string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlowComputeRequest) Reset() {
+	*x = SlowComputeRequest{}
+	mi := &file_conformance_v1_conformance_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlowComputeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlowComputeRequest) ProtoMessage() {}
+
+func (x *SlowComputeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_conformance_v1_conformance_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlowComputeRequest.ProtoReflect.Descriptor instead.
+func (*SlowComputeRequest) Descriptor() ([]byte, []int) {
+	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SlowComputeRequest) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *SlowComputeRequest) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+// ConfirmDeleteRequest says what is deleted.
+type ConfirmDeleteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file.
+	Filename      string `protobuf:"bytes,1,opt,name=filename,proto3" json:"filename,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmDeleteRequest) Reset() {
+	*x = ConfirmDeleteRequest{}
+	mi := &file_conformance_v1_conformance_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmDeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmDeleteRequest) ProtoMessage() {}
+
+func (x *ConfirmDeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_conformance_v1_conformance_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmDeleteRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmDeleteRequest) Descriptor() ([]byte, []int) {
+	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ConfirmDeleteRequest) GetFilename() string {
+	if x != nil {
+		return x.Filename
+	}
+	return ""
+}
+
 // TemplateDataRequest names an id.
 type TemplateDataRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -163,7 +310,7 @@ type TemplateDataRequest struct {
 
 func (x *TemplateDataRequest) Reset() {
 	*x = TemplateDataRequest{}
-	mi := &file_conformance_v1_conformance_proto_msgTypes[3]
+	mi := &file_conformance_v1_conformance_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -175,7 +322,7 @@ func (x *TemplateDataRequest) String() string {
 func (*TemplateDataRequest) ProtoMessage() {}
 
 func (x *TemplateDataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_conformance_v1_conformance_proto_msgTypes[3]
+	mi := &file_conformance_v1_conformance_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -188,7 +335,7 @@ func (x *TemplateDataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateDataRequest.ProtoReflect.Descriptor instead.
 func (*TemplateDataRequest) Descriptor() ([]byte, []int) {
-	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{3}
+	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TemplateDataRequest) GetId() string {
@@ -209,7 +356,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_conformance_v1_conformance_proto_msgTypes[4]
+	mi := &file_conformance_v1_conformance_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -221,7 +368,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_conformance_v1_conformance_proto_msgTypes[4]
+	mi := &file_conformance_v1_conformance_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -234,7 +381,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{4}
+	return file_conformance_v1_conformance_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Change) GetText() string {
@@ -253,7 +400,14 @@ const file_conformance_v1_conformance_proto_rawDesc = "" +
 	"\x0fSamplingRequest\x12\x16\n" +
 	"\x06prompt\x18\x01 \x01(\tR\x06prompt\".\n" +
 	"\x12ElicitationRequest\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"%\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"\"\n" +
+	"\fGreetRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
+	"\x12SlowComputeRequest\x12\x18\n" +
+	"\aseconds\x18\x01 \x01(\x01R\aseconds\x12\x14\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"2\n" +
+	"\x14ConfirmDeleteRequest\x12\x1a\n" +
+	"\bfilename\x18\x01 \x01(\tR\bfilename\"%\n" +
 	"\x13TemplateDataRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1c\n" +
 	"\x06Change\x12\x12\n" +
@@ -335,7 +489,24 @@ const file_conformance_v1_conformance_proto_rawDesc = "" +
 	"\vresourceUri\x1a\x18The URI of the resource. \x01*\x0f\x1a\r{resourceUri}*-\x12+Please process the embedded resource above.\x1ar\n" +
 	"\x16test_prompt_with_image\x1a\x1dA prompt with an image in it.*\x16\x1a\x14test://static-binary*!\x12\x1fPlease analyze the image above.\x1a\x9b\x01\n" +
 	"!test_input_required_result_prompt\x1a'A prompt that asks for what is missing.\"0\n" +
-	"\acontext\x1a#What context should the prompt use? \x01*\x1b\x12\x19The context is {context}.2\x80\x01\n" +
+	"\acontext\x1a#What context should the prompt use? \x01*\x1b\x12\x19The context is {context}.2\x93\x05\n" +
+	"\x04Jobs\x12L\n" +
+	"\x05Greet\x12\x1c.conformance.v1.GreetRequest\x1a\x16.toolway.v1.ToolResult\"\r҅\x19\t\n" +
+	"\x05greet \x01\x12b\n" +
+	"\vSlowCompute\x12\".conformance.v1.SlowComputeRequest\x1a\x16.toolway.v1.ToolResult\"\x17҅\x19\x13\n" +
+	"\fslow_compute \x01\xa8\x01\x04\x12U\n" +
+	"\n" +
+	"FailingJob\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\"\x16҅\x19\x12\n" +
+	"\vfailing_job \x01\xa8\x01\x03\x12b\n" +
+	"\x10ProtocolErrorJob\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\"\x1d҅\x19\x19\n" +
+	"\x12protocol_error_job \x01\xa8\x01\x04\x12f\n" +
+	"\rConfirmDelete\x12$.conformance.v1.ConfirmDeleteRequest\x1a\x16.toolway.v1.ToolResult\"\x17҅\x19\x13\n" +
+	"\x0econfirm_delete\xa8\x01\x04\x12_\n" +
+	"\fToolWithTask\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\"\x1e҅\x19\x1a\n" +
+	"\x13test_tool_with_task \x01\xa8\x01\x04\x12U\n" +
+	"\n" +
+	"MultiInput\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\"\x16҅\x19\x12\n" +
+	"\vmulti_input \x01\xa8\x01\x042\x80\x01\n" +
 	"\x05Guest\x128\n" +
 	"\x05Greet\x12\x17.conformance.v1.Request\x1a\x16.toolway.v1.ToolResult\x1a=\xe2\x85\x199\x1a7\n" +
 	"\fguest_prompt\x1a\x1dA prompt that comes and goes.*\b\x12\x06Hello.2\x8a\x01\n" +
@@ -355,16 +526,19 @@ func file_conformance_v1_conformance_proto_rawDescGZIP() []byte {
 	return file_conformance_v1_conformance_proto_rawDescData
 }
 
-var file_conformance_v1_conformance_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_conformance_v1_conformance_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_conformance_v1_conformance_proto_goTypes = []any{
-	(*Request)(nil),             // 0: conformance.v1.Request
-	(*SamplingRequest)(nil),     // 1: conformance.v1.SamplingRequest
-	(*ElicitationRequest)(nil),  // 2: conformance.v1.ElicitationRequest
-	(*TemplateDataRequest)(nil), // 3: conformance.v1.TemplateDataRequest
-	(*Change)(nil),              // 4: conformance.v1.Change
-	(*v1.ToolResult)(nil),       // 5: toolway.v1.ToolResult
-	(*httpbody.HttpBody)(nil),   // 6: google.api.HttpBody
-	(*v1.ToolEvent)(nil),        // 7: toolway.v1.ToolEvent
+	(*Request)(nil),              // 0: conformance.v1.Request
+	(*SamplingRequest)(nil),      // 1: conformance.v1.SamplingRequest
+	(*ElicitationRequest)(nil),   // 2: conformance.v1.ElicitationRequest
+	(*GreetRequest)(nil),         // 3: conformance.v1.GreetRequest
+	(*SlowComputeRequest)(nil),   // 4: conformance.v1.SlowComputeRequest
+	(*ConfirmDeleteRequest)(nil), // 5: conformance.v1.ConfirmDeleteRequest
+	(*TemplateDataRequest)(nil),  // 6: conformance.v1.TemplateDataRequest
+	(*Change)(nil),               // 7: conformance.v1.Change
+	(*v1.ToolResult)(nil),        // 8: toolway.v1.ToolResult
+	(*httpbody.HttpBody)(nil),    // 9: google.api.HttpBody
+	(*v1.ToolEvent)(nil),         // 10: toolway.v1.ToolEvent
 }
 var file_conformance_v1_conformance_proto_depIdxs = []int32{
 	0,  // 0: conformance.v1.Conformance.SimpleText:input_type -> conformance.v1.Request
@@ -396,47 +570,61 @@ var file_conformance_v1_conformance_proto_depIdxs = []int32{
 	0,  // 26: conformance.v1.Conformance.StaticText:input_type -> conformance.v1.Request
 	0,  // 27: conformance.v1.Conformance.ExampleResource:input_type -> conformance.v1.Request
 	0,  // 28: conformance.v1.Conformance.StaticBinary:input_type -> conformance.v1.Request
-	3,  // 29: conformance.v1.Conformance.TemplateData:input_type -> conformance.v1.TemplateDataRequest
+	6,  // 29: conformance.v1.Conformance.TemplateData:input_type -> conformance.v1.TemplateDataRequest
 	0,  // 30: conformance.v1.Conformance.WatchedResource:input_type -> conformance.v1.Request
 	0,  // 31: conformance.v1.Conformance.WatchWatchedResource:input_type -> conformance.v1.Request
-	0,  // 32: conformance.v1.Guest.Greet:input_type -> conformance.v1.Request
-	0,  // 33: conformance.v1.Visitor.Greet:input_type -> conformance.v1.Request
-	5,  // 34: conformance.v1.Conformance.SimpleText:output_type -> toolway.v1.ToolResult
-	6,  // 35: conformance.v1.Conformance.ImageContent:output_type -> google.api.HttpBody
-	6,  // 36: conformance.v1.Conformance.AudioContent:output_type -> google.api.HttpBody
-	5,  // 37: conformance.v1.Conformance.EmbeddedResource:output_type -> toolway.v1.ToolResult
-	5,  // 38: conformance.v1.Conformance.MultipleContentTypes:output_type -> toolway.v1.ToolResult
-	5,  // 39: conformance.v1.Conformance.ErrorHandling:output_type -> toolway.v1.ToolResult
-	7,  // 40: conformance.v1.Conformance.ToolWithProgress:output_type -> toolway.v1.ToolEvent
-	7,  // 41: conformance.v1.Conformance.ToolWithLogging:output_type -> toolway.v1.ToolEvent
-	7,  // 42: conformance.v1.Conformance.LoggingTool:output_type -> toolway.v1.ToolEvent
-	7,  // 43: conformance.v1.Conformance.Reconnection:output_type -> toolway.v1.ToolEvent
-	7,  // 44: conformance.v1.Conformance.StreamingElicitation:output_type -> toolway.v1.ToolEvent
-	5,  // 45: conformance.v1.Conformance.TriggerToolChange:output_type -> toolway.v1.ToolResult
-	5,  // 46: conformance.v1.Conformance.TriggerPromptChange:output_type -> toolway.v1.ToolResult
-	5,  // 47: conformance.v1.Conformance.MissingCapability:output_type -> toolway.v1.ToolResult
-	5,  // 48: conformance.v1.Conformance.Sampling:output_type -> toolway.v1.ToolResult
-	5,  // 49: conformance.v1.Conformance.Elicitation:output_type -> toolway.v1.ToolResult
-	5,  // 50: conformance.v1.Conformance.ElicitationDefaults:output_type -> toolway.v1.ToolResult
-	5,  // 51: conformance.v1.Conformance.ElicitationEnums:output_type -> toolway.v1.ToolResult
-	5,  // 52: conformance.v1.Conformance.InputElicitation:output_type -> toolway.v1.ToolResult
-	5,  // 53: conformance.v1.Conformance.InputSampling:output_type -> toolway.v1.ToolResult
-	5,  // 54: conformance.v1.Conformance.InputListRoots:output_type -> toolway.v1.ToolResult
-	5,  // 55: conformance.v1.Conformance.InputRequestState:output_type -> toolway.v1.ToolResult
-	5,  // 56: conformance.v1.Conformance.InputMultipleInputs:output_type -> toolway.v1.ToolResult
-	5,  // 57: conformance.v1.Conformance.InputMultiRound:output_type -> toolway.v1.ToolResult
-	5,  // 58: conformance.v1.Conformance.InputTamperedState:output_type -> toolway.v1.ToolResult
-	5,  // 59: conformance.v1.Conformance.InputCapabilities:output_type -> toolway.v1.ToolResult
-	6,  // 60: conformance.v1.Conformance.StaticText:output_type -> google.api.HttpBody
-	6,  // 61: conformance.v1.Conformance.ExampleResource:output_type -> google.api.HttpBody
-	6,  // 62: conformance.v1.Conformance.StaticBinary:output_type -> google.api.HttpBody
-	6,  // 63: conformance.v1.Conformance.TemplateData:output_type -> google.api.HttpBody
-	6,  // 64: conformance.v1.Conformance.WatchedResource:output_type -> google.api.HttpBody
-	4,  // 65: conformance.v1.Conformance.WatchWatchedResource:output_type -> conformance.v1.Change
-	5,  // 66: conformance.v1.Guest.Greet:output_type -> toolway.v1.ToolResult
-	5,  // 67: conformance.v1.Visitor.Greet:output_type -> toolway.v1.ToolResult
-	34, // [34:68] is the sub-list for method output_type
-	0,  // [0:34] is the sub-list for method input_type
+	3,  // 32: conformance.v1.Jobs.Greet:input_type -> conformance.v1.GreetRequest
+	4,  // 33: conformance.v1.Jobs.SlowCompute:input_type -> conformance.v1.SlowComputeRequest
+	0,  // 34: conformance.v1.Jobs.FailingJob:input_type -> conformance.v1.Request
+	0,  // 35: conformance.v1.Jobs.ProtocolErrorJob:input_type -> conformance.v1.Request
+	5,  // 36: conformance.v1.Jobs.ConfirmDelete:input_type -> conformance.v1.ConfirmDeleteRequest
+	0,  // 37: conformance.v1.Jobs.ToolWithTask:input_type -> conformance.v1.Request
+	0,  // 38: conformance.v1.Jobs.MultiInput:input_type -> conformance.v1.Request
+	0,  // 39: conformance.v1.Guest.Greet:input_type -> conformance.v1.Request
+	0,  // 40: conformance.v1.Visitor.Greet:input_type -> conformance.v1.Request
+	8,  // 41: conformance.v1.Conformance.SimpleText:output_type -> toolway.v1.ToolResult
+	9,  // 42: conformance.v1.Conformance.ImageContent:output_type -> google.api.HttpBody
+	9,  // 43: conformance.v1.Conformance.AudioContent:output_type -> google.api.HttpBody
+	8,  // 44: conformance.v1.Conformance.EmbeddedResource:output_type -> toolway.v1.ToolResult
+	8,  // 45: conformance.v1.Conformance.MultipleContentTypes:output_type -> toolway.v1.ToolResult
+	8,  // 46: conformance.v1.Conformance.ErrorHandling:output_type -> toolway.v1.ToolResult
+	10, // 47: conformance.v1.Conformance.ToolWithProgress:output_type -> toolway.v1.ToolEvent
+	10, // 48: conformance.v1.Conformance.ToolWithLogging:output_type -> toolway.v1.ToolEvent
+	10, // 49: conformance.v1.Conformance.LoggingTool:output_type -> toolway.v1.ToolEvent
+	10, // 50: conformance.v1.Conformance.Reconnection:output_type -> toolway.v1.ToolEvent
+	10, // 51: conformance.v1.Conformance.StreamingElicitation:output_type -> toolway.v1.ToolEvent
+	8,  // 52: conformance.v1.Conformance.TriggerToolChange:output_type -> toolway.v1.ToolResult
+	8,  // 53: conformance.v1.Conformance.TriggerPromptChange:output_type -> toolway.v1.ToolResult
+	8,  // 54: conformance.v1.Conformance.MissingCapability:output_type -> toolway.v1.ToolResult
+	8,  // 55: conformance.v1.Conformance.Sampling:output_type -> toolway.v1.ToolResult
+	8,  // 56: conformance.v1.Conformance.Elicitation:output_type -> toolway.v1.ToolResult
+	8,  // 57: conformance.v1.Conformance.ElicitationDefaults:output_type -> toolway.v1.ToolResult
+	8,  // 58: conformance.v1.Conformance.ElicitationEnums:output_type -> toolway.v1.ToolResult
+	8,  // 59: conformance.v1.Conformance.InputElicitation:output_type -> toolway.v1.ToolResult
+	8,  // 60: conformance.v1.Conformance.InputSampling:output_type -> toolway.v1.ToolResult
+	8,  // 61: conformance.v1.Conformance.InputListRoots:output_type -> toolway.v1.ToolResult
+	8,  // 62: conformance.v1.Conformance.InputRequestState:output_type -> toolway.v1.ToolResult
+	8,  // 63: conformance.v1.Conformance.InputMultipleInputs:output_type -> toolway.v1.ToolResult
+	8,  // 64: conformance.v1.Conformance.InputMultiRound:output_type -> toolway.v1.ToolResult
+	8,  // 65: conformance.v1.Conformance.InputTamperedState:output_type -> toolway.v1.ToolResult
+	8,  // 66: conformance.v1.Conformance.InputCapabilities:output_type -> toolway.v1.ToolResult
+	9,  // 67: conformance.v1.Conformance.StaticText:output_type -> google.api.HttpBody
+	9,  // 68: conformance.v1.Conformance.ExampleResource:output_type -> google.api.HttpBody
+	9,  // 69: conformance.v1.Conformance.StaticBinary:output_type -> google.api.HttpBody
+	9,  // 70: conformance.v1.Conformance.TemplateData:output_type -> google.api.HttpBody
+	9,  // 71: conformance.v1.Conformance.WatchedResource:output_type -> google.api.HttpBody
+	7,  // 72: conformance.v1.Conformance.WatchWatchedResource:output_type -> conformance.v1.Change
+	8,  // 73: conformance.v1.Jobs.Greet:output_type -> toolway.v1.ToolResult
+	8,  // 74: conformance.v1.Jobs.SlowCompute:output_type -> toolway.v1.ToolResult
+	8,  // 75: conformance.v1.Jobs.FailingJob:output_type -> toolway.v1.ToolResult
+	8,  // 76: conformance.v1.Jobs.ProtocolErrorJob:output_type -> toolway.v1.ToolResult
+	8,  // 77: conformance.v1.Jobs.ConfirmDelete:output_type -> toolway.v1.ToolResult
+	8,  // 78: conformance.v1.Jobs.ToolWithTask:output_type -> toolway.v1.ToolResult
+	8,  // 79: conformance.v1.Jobs.MultiInput:output_type -> toolway.v1.ToolResult
+	8,  // 80: conformance.v1.Guest.Greet:output_type -> toolway.v1.ToolResult
+	8,  // 81: conformance.v1.Visitor.Greet:output_type -> toolway.v1.ToolResult
+	41, // [41:82] is the sub-list for method output_type
+	0,  // [0:41] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -453,9 +641,9 @@ func file_conformance_v1_conformance_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_conformance_v1_conformance_proto_rawDesc), len(file_conformance_v1_conformance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   8,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_conformance_v1_conformance_proto_goTypes,
 		DependencyIndexes: file_conformance_v1_conformance_proto_depIdxs,

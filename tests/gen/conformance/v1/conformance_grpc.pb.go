@@ -1388,6 +1388,354 @@ var Conformance_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Jobs_Greet_FullMethodName            = "/conformance.v1.Jobs/Greet"
+	Jobs_SlowCompute_FullMethodName      = "/conformance.v1.Jobs/SlowCompute"
+	Jobs_FailingJob_FullMethodName       = "/conformance.v1.Jobs/FailingJob"
+	Jobs_ProtocolErrorJob_FullMethodName = "/conformance.v1.Jobs/ProtocolErrorJob"
+	Jobs_ConfirmDelete_FullMethodName    = "/conformance.v1.Jobs/ConfirmDelete"
+	Jobs_ToolWithTask_FullMethodName     = "/conformance.v1.Jobs/ToolWithTask"
+	Jobs_MultiInput_FullMethodName       = "/conformance.v1.Jobs/MultiInput"
+)
+
+// JobsClient is the client API for Jobs service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Jobs has what the suite asks of a server that makes tasks of calls.
+type JobsClient interface {
+	// Greets at once.
+	Greet(ctx context.Context, in *GreetRequest, opts ...grpc.CallOption) (*v1.ToolResult, error)
+	// Takes as long as it is told.
+	SlowCompute(ctx context.Context, in *SlowComputeRequest, opts ...grpc.CallOption) (*v1.ToolResult, error)
+	// Fails after a while.
+	FailingJob(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error)
+	// Has to know the client's folders, for which there is no answer where the client has none.
+	ProtocolErrorJob(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error)
+	// Asks before it deletes.
+	ConfirmDelete(ctx context.Context, in *ConfirmDeleteRequest, opts ...grpc.CallOption) (*v1.ToolResult, error)
+	// Asks for a name, and greets.
+	ToolWithTask(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error)
+	// Asks two things at once.
+	MultiInput(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error)
+}
+
+type jobsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewJobsClient(cc grpc.ClientConnInterface) JobsClient {
+	return &jobsClient{cc}
+}
+
+func (c *jobsClient) Greet(ctx context.Context, in *GreetRequest, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_Greet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) SlowCompute(ctx context.Context, in *SlowComputeRequest, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_SlowCompute_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) FailingJob(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_FailingJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) ProtocolErrorJob(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_ProtocolErrorJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) ConfirmDelete(ctx context.Context, in *ConfirmDeleteRequest, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_ConfirmDelete_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) ToolWithTask(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_ToolWithTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) MultiInput(ctx context.Context, in *Request, opts ...grpc.CallOption) (*v1.ToolResult, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ToolResult)
+	err := c.cc.Invoke(ctx, Jobs_MultiInput_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// JobsServer is the server API for Jobs service.
+// All implementations must embed UnimplementedJobsServer
+// for forward compatibility.
+//
+// Jobs has what the suite asks of a server that makes tasks of calls.
+type JobsServer interface {
+	// Greets at once.
+	Greet(context.Context, *GreetRequest) (*v1.ToolResult, error)
+	// Takes as long as it is told.
+	SlowCompute(context.Context, *SlowComputeRequest) (*v1.ToolResult, error)
+	// Fails after a while.
+	FailingJob(context.Context, *Request) (*v1.ToolResult, error)
+	// Has to know the client's folders, for which there is no answer where the client has none.
+	ProtocolErrorJob(context.Context, *Request) (*v1.ToolResult, error)
+	// Asks before it deletes.
+	ConfirmDelete(context.Context, *ConfirmDeleteRequest) (*v1.ToolResult, error)
+	// Asks for a name, and greets.
+	ToolWithTask(context.Context, *Request) (*v1.ToolResult, error)
+	// Asks two things at once.
+	MultiInput(context.Context, *Request) (*v1.ToolResult, error)
+	mustEmbedUnimplementedJobsServer()
+}
+
+// UnimplementedJobsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedJobsServer struct{}
+
+func (UnimplementedJobsServer) Greet(context.Context, *GreetRequest) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
+}
+func (UnimplementedJobsServer) SlowCompute(context.Context, *SlowComputeRequest) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method SlowCompute not implemented")
+}
+func (UnimplementedJobsServer) FailingJob(context.Context, *Request) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method FailingJob not implemented")
+}
+func (UnimplementedJobsServer) ProtocolErrorJob(context.Context, *Request) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProtocolErrorJob not implemented")
+}
+func (UnimplementedJobsServer) ConfirmDelete(context.Context, *ConfirmDeleteRequest) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method ConfirmDelete not implemented")
+}
+func (UnimplementedJobsServer) ToolWithTask(context.Context, *Request) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method ToolWithTask not implemented")
+}
+func (UnimplementedJobsServer) MultiInput(context.Context, *Request) (*v1.ToolResult, error) {
+	return nil, status.Error(codes.Unimplemented, "method MultiInput not implemented")
+}
+func (UnimplementedJobsServer) mustEmbedUnimplementedJobsServer() {}
+func (UnimplementedJobsServer) testEmbeddedByValue()              {}
+
+// UnsafeJobsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to JobsServer will
+// result in compilation errors.
+type UnsafeJobsServer interface {
+	mustEmbedUnimplementedJobsServer()
+}
+
+func RegisterJobsServer(s grpc.ServiceRegistrar, srv JobsServer) {
+	// If the following call panics, it indicates UnimplementedJobsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Jobs_ServiceDesc, srv)
+}
+
+func _Jobs_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GreetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).Greet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_Greet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).Greet(ctx, req.(*GreetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_SlowCompute_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SlowComputeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).SlowCompute(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_SlowCompute_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).SlowCompute(ctx, req.(*SlowComputeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_FailingJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).FailingJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_FailingJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).FailingJob(ctx, req.(*Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_ProtocolErrorJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).ProtocolErrorJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_ProtocolErrorJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).ProtocolErrorJob(ctx, req.(*Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_ConfirmDelete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfirmDeleteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).ConfirmDelete(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_ConfirmDelete_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).ConfirmDelete(ctx, req.(*ConfirmDeleteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_ToolWithTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).ToolWithTask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_ToolWithTask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).ToolWithTask(ctx, req.(*Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_MultiInput_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).MultiInput(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_MultiInput_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).MultiInput(ctx, req.(*Request))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Jobs_ServiceDesc is the grpc.ServiceDesc for Jobs service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Jobs_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "conformance.v1.Jobs",
+	HandlerType: (*JobsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Greet",
+			Handler:    _Jobs_Greet_Handler,
+		},
+		{
+			MethodName: "SlowCompute",
+			Handler:    _Jobs_SlowCompute_Handler,
+		},
+		{
+			MethodName: "FailingJob",
+			Handler:    _Jobs_FailingJob_Handler,
+		},
+		{
+			MethodName: "ProtocolErrorJob",
+			Handler:    _Jobs_ProtocolErrorJob_Handler,
+		},
+		{
+			MethodName: "ConfirmDelete",
+			Handler:    _Jobs_ConfirmDelete_Handler,
+		},
+		{
+			MethodName: "ToolWithTask",
+			Handler:    _Jobs_ToolWithTask_Handler,
+		},
+		{
+			MethodName: "MultiInput",
+			Handler:    _Jobs_MultiInput_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "conformance/v1/conformance.proto",
+}
+
+const (
 	Guest_Greet_FullMethodName = "/conformance.v1.Guest/Greet"
 )
 
