@@ -38,7 +38,8 @@ type Engine interface {
 
 // Selection says what to select.
 type Selection struct {
-	// Filter is a LogsQL filter without pipes, already checked; empty matches every entry.
+	// Filter is a LogsQL filter without pipes, already checked; empty matches every entry. For an engine that compiles queries
+	// itself (see [Compiler]), what that returned.
 	Filter string
 	// Start and End bound the time: Start is inclusive, End exclusive.
 	Start, End time.Time
@@ -48,6 +49,12 @@ type Selection struct {
 	NewestFirst bool
 	// Limit and MaxBytes bound the answer; both must be positive. One entry is returned whatever its size.
 	Limit, MaxBytes int
+}
+
+// Compiler is an [Engine] that does not take LogsQL as it is.
+type Compiler interface {
+	// Compile checks a query, which may be empty, and returns it as the engine's own. What it cannot take is a [*QueryError].
+	Compile(query string) (filter string, err error)
 }
 
 // Followed is an entry with its place in the order in which followers see entries.
@@ -63,6 +70,8 @@ var (
 	ErrReadOnly = errors.New("log store is read-only: the disk is nearly full")
 	// ErrUnreachable is returned by an engine that is elsewhere and does not answer.
 	ErrUnreachable = errors.New("log store does not answer")
+	// ErrRefused is returned by an engine that is elsewhere and does not take some of a batch of entries; the others may be stored.
+	ErrRefused = errors.New("log store refused entries")
 )
 
 // OutOfRangeError says that a position cannot be served because what followed it may be gone.

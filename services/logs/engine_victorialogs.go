@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -173,27 +172,10 @@ func (v *VictoriaLogs) sequence() uint64 {
 }
 
 // Origin implements [Engine].
-func (v *VictoriaLogs) Origin(since time.Time) Position {
-	if since.IsZero() {
-		since = time.Now()
-	}
-	return before(since)
-}
-
-// before is the position before every entry of time t.
-func before(t time.Time) Position {
-	return Position{Time: t.UnixNano() - 1, Sequence: math.MaxUint64, Hash: math.MaxUint64}
-}
+func (v *VictoriaLogs) Origin(since time.Time) Position { return v.polled().origin(since) }
 
 // Check implements [Engine]. Where the retention is not known, no position is too old.
-func (v *VictoriaLogs) Check(after Position) error {
-	r, at := v.options.Retention, time.Unix(0, after.Time)
-	old := at.Before(earliest) || r > 0 && time.Since(at) > r
-	if after.Store == 0 && !old && time.Until(at) <= maxAhead {
-		return nil
-	}
-	return &OutOfRangeError{Oldest: before(time.Now().Add(time.Minute - cmp.Or(r, DefaultRetention)))}
-}
+func (v *VictoriaLogs) Check(after Position) error { return v.polled().check(after) }
 
 // Follow implements [Engine]. The order is that of time, since entries need not have come through this service.
 func (v *VictoriaLogs) Follow(ctx context.Context, filter string, after Position, limit int) ([]Followed, Position, error) {
@@ -202,40 +184,11 @@ func (v *VictoriaLogs) Follow(ctx context.Context, filter string, after Position
 		return nil, after, err
 	}
 	defer leave()
-	for {
-		settled := time.Now().Add(-v.options.Settle)
-		if time.Unix(0, after.Time).Before(settled) {
-			found, next, err := v.between(ctx, filter, after, settled, limit)
-			if err != nil || len(found) > 0 {
-				return found, next, err
-			}
-			after = next
-		}
-		select {
-		case <-time.After(v.options.Poll):
-		case <-ctx.Done():
-			return nil, after, context.Cause(ctx)
-		}
-	}
+	return v.polled().follow(ctx, v, filter, after, limit)
 }
 
-// between returns the first entries after a position whose time is before end.
-func (v *VictoriaLogs) between(ctx context.Context, filter string, after Position, end time.Time, limit int) ([]Followed, Position, error) {
-	s := Selection{Filter: filter, Start: time.Unix(0, after.Time), End: end, At: time.Now(), Limit: limit, MaxBytes: maxFollowBytes}
-	entries, more, err := page(ctx, v, s, &key{after.Time, after.Sequence, after.Hash})
-	if err != nil {
-		return nil, after, err
-	}
-	next := before(end)
-	found := make([]Followed, len(entries))
-	for i, entry := range entries {
-		k := entry.key()
-		found[i] = Followed{entry, Position{Time: k.time, Sequence: k.seq, Hash: k.hash}}
-		if more {
-			next = found[i].Position
-		}
-	}
-	return found, next, nil
+func (v *VictoriaLogs) polled() polled {
+	return polled{retention: v.options.Retention, settle: v.options.Settle, poll: v.options.Poll}
 }
 
 // post makes a request and returns the body of a good answer.

@@ -112,36 +112,56 @@ func (e Entry) proto() *logsv1.LogEntry {
 func parseEntry(p *logsv1.LogEntry, now time.Time, retention time.Duration) (Entry, error) {
 	e := Entry{Time: now, Message: p.GetMessage(), Fields: p.GetFields()}
 	if p.GetMessage() == "" {
-		return Entry{}, fmt.Errorf("message is empty; say what happened")
+		return Entry{}, rejected(malformed, "message is empty; say what happened")
 	}
 	if p.Time != nil {
 		if err := p.Time.CheckValid(); err != nil {
-			return Entry{}, fmt.Errorf("time is not a valid timestamp: %w", err)
+			return Entry{}, rejected(malformed, "time is not a valid timestamp: %v", err)
 		}
 		e.Time = p.Time.AsTime()
 	}
 	if oldest := now.Add(-retention); retention > 0 && e.Time.Before(oldest) {
-		return Entry{}, fmt.Errorf("time %s is older than the retention; the oldest that is kept is %s", stamp(e.Time), stamp(oldest))
+		return Entry{}, rejected(tooOld, "time %s is older than the retention; the oldest that is kept is %s", stamp(e.Time), stamp(oldest))
 	}
 	if e.Time.After(now.Add(maxAhead)) {
-		return Entry{}, fmt.Errorf("time %s is more than %s ahead; check the producer's clock and unit", stamp(e.Time), maxAhead)
+		return Entry{}, rejected(tooNew, "time %s is more than %s ahead; check the producer's clock and unit", stamp(e.Time), maxAhead)
 	}
 	if len(e.Fields) > maxFields {
-		return Entry{}, fmt.Errorf("%d fields are more than %d", len(e.Fields), maxFields)
+		return Entry{}, rejected(tooLarge, "%d fields are more than %d", len(e.Fields), maxFields)
 	}
 	for name := range e.Fields {
 		switch name {
 		case "", fieldTime, fieldMessage, fieldStream, fieldStreamID, fieldSequence:
-			return Entry{}, fmt.Errorf("field name %q belongs to the store; use another", name)
+			return Entry{}, rejected(malformed, "field name %q belongs to the store; use another", name)
 		}
 		if len(name) > maxFieldName {
-			return Entry{}, fmt.Errorf("field name %.32q… has %d bytes; at most %d are kept", name, len(name), maxFieldName)
+			return Entry{}, rejected(tooLarge, "field name %.32q… has %d bytes; at most %d are kept", name, len(name), maxFieldName)
 		}
 	}
 	if n := e.size(); n > maxEntryBytes {
-		return Entry{}, fmt.Errorf("entry has %d bytes; at most %d are kept", n, maxEntryBytes)
+		return Entry{}, rejected(tooLarge, "entry has %d bytes; at most %d are kept", n, maxEntryBytes)
 	}
 	return e, nil
+}
+
+// The kinds of reasons to reject an entry.
+const (
+	malformed = logsv1.RejectionCode_REJECTION_CODE_MALFORMED
+	tooLarge  = logsv1.RejectionCode_REJECTION_CODE_TOO_LARGE
+	tooOld    = logsv1.RejectionCode_REJECTION_CODE_TOO_OLD
+	tooNew    = logsv1.RejectionCode_REJECTION_CODE_TOO_NEW
+)
+
+// rejection is why an entry is not stored.
+type rejection struct {
+	code logsv1.RejectionCode
+	text string
+}
+
+func (r *rejection) Error() string { return r.text }
+
+func rejected(code logsv1.RejectionCode, format string, args ...any) error {
+	return &rejection{code, fmt.Sprintf(format, args...)}
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -20,6 +20,7 @@ const domain = "logs.agentops"
 const (
 	reasonStoreUnavailable = "STORE_UNAVAILABLE"
 	reasonStoreFull        = "STORE_FULL"
+	reasonRefused          = "ENTRIES_REFUSED"
 	reasonCursorGone       = "CURSOR_OUT_OF_RANGE"
 	reasonTailInterrupted  = "TAIL_INTERRUPTED"
 )
@@ -57,6 +58,10 @@ func statusOf(ctx context.Context, logger *slog.Logger, err error) error {
 		logger.WarnContext(ctx, "store unavailable", "error", err)
 		return newStatus(codes.Unavailable, "log store is not available; try again",
 			info(reasonStoreUnavailable), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+	case errors.Is(err, ErrRefused):
+		logger.WarnContext(ctx, "entries refused", "error", err)
+		return newStatus(codes.FailedPrecondition, "log store refused entries of the batch, which are perhaps too old for it; the others may be stored: search before sending any again",
+			info(reasonRefused))
 	case errors.Is(err, ErrReadOnly):
 		return newStatus(codes.ResourceExhausted, ErrReadOnly.Error(), info(reasonStoreFull))
 	}

@@ -264,3 +264,5 @@ func ended(stream grpc.ServerStreamingClient[logsv1.TailLogsResponse]) (got []*l
 		got = append(got, msg)
 	}
 }
+
+func codeOf(err error) codes.Code { return status.Code(err) }

@@ -45,9 +45,15 @@ func (s *Server) IngestLogs(stream grpc.ClientStreamingServer[logsv1.IngestLogsR
 // reject counts an entry that is not stored; pending is how many of its batch are accepted but not yet counted.
 func reject(summary *logsv1.IngestLogsResponse, pending int64, reason error) {
 	if len(summary.Rejections) < maxRejections {
+		var why *rejection
+		code := logsv1.RejectionCode_REJECTION_CODE_UNSPECIFIED
+		if errors.As(reason, &why) {
+			code = why.code
+		}
 		summary.Rejections = append(summary.Rejections, &logsv1.Rejection{
 			Index:  summary.Accepted + summary.Rejected + pending,
 			Reason: reason.Error(),
+			Code:   code,
 		})
 	}
 	summary.Rejected++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,9 @@ type Options struct {
 	MaxRange time.Duration
 	// SearchTimeout ends a search whose caller set no earlier deadline. Default: 30 s.
 	SearchTimeout time.Duration
+	// Redact takes secrets and personal data out of results. Default (nil): those that [NewRedactor] has for both kinds; an empty
+	// [Redactor] takes nothing out.
+	Redact *Redactor
 	// Logger gets what callers are not told. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -48,6 +52,9 @@ type Server struct {
 func New(engine Engine, options Options) *Server {
 	options.MaxRange = cmp.Or(options.MaxRange, DefaultMaxRange)
 	options.SearchTimeout = cmp.Or(options.SearchTimeout, 30*time.Second)
+	if options.Redact == nil {
+		options.Redact = &Redactor{slices.Concat(builtin[RedactSecrets], builtin[RedactPII])}
+	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -77,7 +84,7 @@ func (s *Server) SearchLogs(ctx context.Context, req *logsv1.SearchLogsRequest) 
 	}
 	resp := &logsv1.SearchLogsResponse{Entries: make([]*logsv1.LogEntry, len(entries))}
 	for i, entry := range entries {
-		resp.Entries[i] = entry.proto()
+		resp.Entries[i] = s.entry(entry)
 	}
 	if more {
 		resp.NextPageToken = pageToken{
@@ -88,6 +95,14 @@ func (s *Server) SearchLogs(ctx context.Context, req *logsv1.SearchLogsRequest) 
 		}.String()
 	}
 	return resp, nil
+}
+
+// entry is an entry as callers get it.
+func (s *Server) entry(e Entry) *logsv1.LogEntry {
+	e, redactions := s.options.Redact.entry(e)
+	p := e.proto()
+	p.Redactions = int32(redactions)
+	return p
 }
 
 // selection checks a request and says what to select, and after which entry.
@@ -120,7 +135,7 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 			return Selection{}, nil, invalid("page_token", errPageToken.Error())
 		}
 	}
-	filter, err := parseFilter(req.GetQuery(), end)
+	filter, err := s.filter(req.GetQuery(), end)
 	if err != nil {
 		return Selection{}, nil, invalid("query", err.Error())
 	}
@@ -133,6 +148,14 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 		Limit:       int(cmp.Or(size, defaultPageSize)),
 		MaxBytes:    maxPageBytes,
 	}, after, nil
+}
+
+// filter checks a query and makes the engine's filter of it.
+func (s *Server) filter(query string, now time.Time) (string, error) {
+	if c, ok := s.engine.(Compiler); ok {
+		return c.Compile(query)
+	}
+	return parseFilter(query, now)
 }
 
 func (s *Server) timeRange(req *logsv1.SearchLogsRequest, now time.Time) (start, end time.Time, err error) {

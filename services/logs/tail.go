@@ -47,7 +47,7 @@ func (s *Server) TailLogs(req *logsv1.TailLogsRequest, stream grpc.ServerStreami
 			return s.broken(ctx, stream.Context(), err, next)
 		}
 		for _, f := range found {
-			if err := stream.Send(&logsv1.TailLogsResponse{Entry: f.proto(), Cursor: f.Position.String()}); err != nil {
+			if err := stream.Send(&logsv1.TailLogsResponse{Entry: s.entry(f.Entry), Cursor: f.Position.String()}); err != nil {
 				return err
 			}
 			at = f.Position
@@ -77,7 +77,7 @@ func (s *Server) origin(req *logsv1.TailLogsRequest, now time.Time) (filter stri
 	if req.GetMaxEntries() < 0 {
 		return "", at, invalid("max_entries", fmt.Sprintf("%d is negative; use 0 for no end", req.GetMaxEntries()))
 	}
-	filter, err = parseFilter(req.GetQuery(), now)
+	filter, err = s.filter(req.GetQuery(), now)
 	if err != nil {
 		return "", at, invalid("query", err.Error())
 	}

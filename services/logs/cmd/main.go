@@ -1,7 +1,7 @@
 // Command logs serves agentops.logs.v1.LogService: search, follow and store log entries.
 //
-// Entries live in an embedded VictoriaLogs store, in a temporary directory unless --data names one, or in a VictoriaLogs server
-// (--victorialogs-url). Lines written by a program come in on standard input (--ingest-stdin) or from a file that it writes
+// Entries live in an embedded VictoriaLogs store, in a temporary directory unless --data names one, or in a VictoriaLogs
+// (--victorialogs-url) or Grafana Loki server (--loki-url). Lines written by a program come in on standard input (--ingest-stdin) or from a file that it writes
 // (--ingest-file).
 package main
 
@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -21,21 +20,8 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
-
-	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/internal/serve"
 	"github.com/toolway/toolway/services/logs"
-)
-
-const (
-	// grace is how long calls may go on after a signal.
-	grace = 10 * time.Second
-	// maxConcurrentCalls is per connection; more wait at the caller.
-	maxConcurrentCalls = 256
 )
 
 func main() {
@@ -50,24 +36,49 @@ func main() {
 
 // config is the command line.
 type config struct {
-	addr          string
+	serve         serve.Flags
 	data          string
 	url           string
+	loki          string
+	lokiTenant    string
 	retention     time.Duration
 	streamFields  string
 	ingestStdin   bool
 	ingestFile    string
 	ingestService string
+	redact        string
+	patterns      patterns
+	redactor      *logs.Redactor
+}
+
+// patterns are NAME=REGEXP, as often as they are given.
+type patterns map[string]string
+
+// String implements flag.Value.
+func (p patterns) String() string { return "" }
+
+// Set implements flag.Value.
+func (p patterns) Set(text string) error {
+	name, expression, ok := strings.Cut(text, "=")
+	if !ok || name == "" || expression == "" {
+		return errors.New("want NAME=REGEXP, such as order=SHOP-[0-9]+")
+	}
+	p[name] = expression
+	return nil
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
-	var c config
+	c := config{patterns: patterns{}}
 	set := flag.NewFlagSet("logs", flag.ContinueOnError)
 	set.SetOutput(stderr)
-	set.StringVar(&c.addr, "addr", "127.0.0.1:7171", "address to serve gRPC on")
+	c.serve.Add(set, "127.0.0.1:7171")
 	set.StringVar(&c.data, "data", "", "directory of the embedded store; default: a temporary one, removed at exit")
 	set.StringVar(&c.url, "victorialogs-url", "", "use the VictoriaLogs server at this URL instead of the embedded store")
-	set.DurationVar(&c.retention, "retention", logs.DefaultRetention, "how long entries are kept, at least 24h; with --victorialogs-url, what that server is set to")
+	set.StringVar(&c.loki, "loki-url", "", "use the Grafana Loki server at this URL instead of the embedded store")
+	set.StringVar(&c.lokiTenant, "loki-tenant", "", "tenant at the Loki server, where it has several")
+	set.StringVar(&c.redact, "redact", logs.RedactSecrets+","+logs.RedactPII, "what to take out of results: comma-separated secrets, pii; or none")
+	set.Var(c.patterns, "redact-pattern", "more to take out of results, as NAME=REGEXP; may be repeated")
+	set.DurationVar(&c.retention, "retention", logs.DefaultRetention, "how long entries are kept, at least 24h; with a server, what that is set to")
 	set.StringVar(&c.streamFields, "stream-fields", "service", "comma-separated fields with few values that group entries in the store")
 	set.BoolVar(&c.ingestStdin, "ingest-stdin", false, "store the log lines that come on standard input")
 	set.StringVar(&c.ingestFile, "ingest-file", "", "store the log lines of this file as they are written; it may be rotated")
@@ -80,10 +91,22 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("unexpected argument %q; every option starts with --", set.Arg(0))
 	case c.url != "" && c.data != "":
 		return c, errors.New("--data and --victorialogs-url exclude each other: the server has its own data; leave one out")
+	case c.loki != "" && (c.data != "" || c.url != ""):
+		return c, errors.New("--loki-url excludes --data and --victorialogs-url: entries are in one store; leave the others out")
+	case c.lokiTenant != "" && c.loki == "":
+		return c, errors.New("--loki-tenant says nothing without --loki-url")
 	case c.retention < 24*time.Hour:
 		return c, fmt.Errorf("--retention %s is less than 24h, the least that the store keeps", c.retention)
 	}
-	return c, nil
+	var kinds []string
+	if c.redact != "none" {
+		kinds = strings.Split(c.redact, ",")
+	}
+	var err error
+	if c.redactor, err = logs.NewRedactor(kinds, c.patterns); err != nil {
+		return c, fmt.Errorf("--redact, --redact-pattern: %w", err)
+	}
+	return c, c.serve.Check()
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) (err error) {
@@ -109,39 +132,18 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 	defer cleanup()
 	defer func() { err = errors.Join(err, engine.Close()) }()
 
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr)
-	if err != nil {
-		return fmt.Errorf("listen on %q: %w; choose another address with --addr", c.addr, err)
+	options := logs.Options{Logger: logger, Redact: c.redactor}
+	if c.loki != "" {
+		options.MaxRange = logs.LokiMaxRange
 	}
-	service := logs.New(engine, logs.Options{Logger: logger})
-	server := grpc.NewServer(
-		grpc.MaxConcurrentStreams(maxConcurrentCalls),
-		// A tail may be silent for long; let its caller ask whether the connection is alive.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-	)
-	service.Register(server)
-	checks := health.NewServer()
-	checks.SetServingStatus(logsv1.LogService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
-	grpc_health_v1.RegisterHealthServer(server, checks)
-	reflection.Register(server)
-
+	service := logs.New(engine, options)
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
 	feed(ctx, c, engine, logger, stdin, &running, cancel)
-	running.Go(func() {
-		<-ctx.Done()
-		checks.Shutdown()
-		service.Drain()
-		hard := time.AfterFunc(grace, server.Stop)
-		defer hard.Stop()
-		server.GracefulStop()
-	})
-	logger.Info("serving", "addr", listener.Addr().String())
-	if err := server.Serve(listener); err != nil {
-		return fmt.Errorf("serve: %w", err)
+	if err := serve.Run(ctx, c.serve, service.Register, serve.Options{Logger: logger, Drain: service.Drain}); err != nil {
+		return err
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -152,6 +154,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 // open opens the engine that the command line asks for; cleanup runs after it is closed.
 func open(c config) (engine logs.Engine, cleanup func(), err error) {
 	streamFields := strings.Split(c.streamFields, ",")
+	if c.loki != "" {
+		engine, err := logs.NewLoki(c.loki, logs.LokiOptions{Tenant: c.lokiTenant, Retention: c.retention, Labels: streamFields})
+		return engine, func() {}, err
+	}
 	if c.url != "" {
 		engine, err := logs.NewVictoriaLogs(c.url, logs.VictoriaLogsOptions{Retention: c.retention, StreamFields: streamFields})
 		return engine, func() {}, err

@@ -25,8 +25,8 @@ import (
 
 const patience = 30 * time.Second
 
-// serve runs the program until the test ends, and returns a connection to it and what stops it.
-func serve(t *testing.T, stdin io.Reader, args ...string) (*grpc.ClientConn, func() error) {
+// launch runs the program until the test ends, and returns a connection to it and what stops it.
+func launch(t *testing.T, stdin io.Reader, args ...string) (*grpc.ClientConn, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stderr, output := io.Pipe()
@@ -90,7 +90,7 @@ func TestServes(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"level":"INFO","msg":"from a file"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	conn, stop := serve(t, strings.NewReader("from standard input\n"), "--ingest-stdin", "--ingest-file", file, "--ingest-service", "demo")
+	conn, stop := launch(t, strings.NewReader("from standard input\n"), "--ingest-stdin", "--ingest-file", file, "--ingest-service", "demo")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
@@ -167,7 +167,7 @@ func reflected(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 // A second process on the same directory is told so and ends, and does not take the first one down.
 func TestDataInUse(t *testing.T) {
 	dir := t.TempDir()
-	conn, _ := serve(t, nil, "--data", dir)
+	conn, _ := launch(t, nil, "--data", dir)
 	err := run(t.Context(), []string{"--addr", "127.0.0.1:0", "--data", dir}, nil, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "is another process using it?") {
 		t.Errorf("second run = %v, want an error that says why", err)
@@ -187,6 +187,13 @@ func TestRefusesCommandLine(t *testing.T) {
 		{[]string{"--retention", "1h"}, "less than 24h"},
 		{[]string{"--victorialogs-url", "x:9428"}, "use one like http://"},
 		{[]string{"--addr", "nowhere"}, "choose another address with --addr"},
+		{[]string{"--loki-url", "loki:3100"}, "use one like http://"},
+		{[]string{"--loki-url", "http://x", "--data", "x"}, "entries are in one store"},
+		{[]string{"--loki-tenant", "x"}, "without --loki-url"},
+		{[]string{"--redact", "everything"}, "use secrets or pii"},
+		{[]string{"--redact-pattern", "x"}, "NAME=REGEXP"},
+		{[]string{"--redact-pattern", "x=("}, "missing closing )"},
+		{[]string{"--auth-issuer", "x"}, "belong together"},
 		{[]string{"--unknown"}, "unknown"},
 	}
 	for _, test := range tests {

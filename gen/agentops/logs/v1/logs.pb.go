@@ -82,6 +82,67 @@ func (Order) EnumDescriptor() ([]byte, []int) {
 	return file_agentops_logs_v1_logs_proto_rawDescGZIP(), []int{0}
 }
 
+// RejectionCode is the kind of reason for which an entry is not stored.
+type RejectionCode int32
+
+const (
+	// None of the others.
+	RejectionCode_REJECTION_CODE_UNSPECIFIED RejectionCode = 0
+	// Something in it is not what it has to be: no message, a time that is none, a field's name that belongs to the store.
+	RejectionCode_REJECTION_CODE_MALFORMED RejectionCode = 1
+	// It, or the number or names of its fields, is too large.
+	RejectionCode_REJECTION_CODE_TOO_LARGE RejectionCode = 2
+	// Its time is before the retention. Sent again it is rejected again.
+	RejectionCode_REJECTION_CODE_TOO_OLD RejectionCode = 3
+	// Its time is more than a day ahead: the producer's clock or unit is wrong.
+	RejectionCode_REJECTION_CODE_TOO_NEW RejectionCode = 4
+)
+
+// Enum value maps for RejectionCode.
+var (
+	RejectionCode_name = map[int32]string{
+		0: "REJECTION_CODE_UNSPECIFIED",
+		1: "REJECTION_CODE_MALFORMED",
+		2: "REJECTION_CODE_TOO_LARGE",
+		3: "REJECTION_CODE_TOO_OLD",
+		4: "REJECTION_CODE_TOO_NEW",
+	}
+	RejectionCode_value = map[string]int32{
+		"REJECTION_CODE_UNSPECIFIED": 0,
+		"REJECTION_CODE_MALFORMED":   1,
+		"REJECTION_CODE_TOO_LARGE":   2,
+		"REJECTION_CODE_TOO_OLD":     3,
+		"REJECTION_CODE_TOO_NEW":     4,
+	}
+)
+
+func (x RejectionCode) Enum() *RejectionCode {
+	p := new(RejectionCode)
+	*p = x
+	return p
+}
+
+func (x RejectionCode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RejectionCode) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentops_logs_v1_logs_proto_enumTypes[1].Descriptor()
+}
+
+func (RejectionCode) Type() protoreflect.EnumType {
+	return &file_agentops_logs_v1_logs_proto_enumTypes[1]
+}
+
+func (x RejectionCode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RejectionCode.Descriptor instead.
+func (RejectionCode) EnumDescriptor() ([]byte, []int) {
+	return file_agentops_logs_v1_logs_proto_rawDescGZIP(), []int{1}
+}
+
 // LogEntry is one log entry.
 type LogEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -91,7 +152,10 @@ type LogEntry struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Everything else that is known, by name; nested names are joined with dots. At most 128 bytes a name, 256 names.
 	// The names _time, _msg, _stream, _stream_id and ingest_seq belong to the store and are refused when ingesting.
-	Fields        map[string]string `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Fields map[string]string `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How many secrets or personal data were taken out of message and fields, each replaced by [REDACTED:kind]. What is sent when ingesting
+	// says nothing.
+	Redactions    int32 `protobuf:"varint,5,opt,name=redactions,proto3" json:"redactions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -145,6 +209,13 @@ func (x *LogEntry) GetFields() map[string]string {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *LogEntry) GetRedactions() int32 {
+	if x != nil {
+		return x.Redactions
+	}
+	return 0
 }
 
 // SearchLogsRequest says which entries to find.
@@ -539,7 +610,9 @@ type Rejection struct {
 	// Position of the entry in the whole stream, counted from 0 over all batches.
 	Index int64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// What is wrong with it and what would be right.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The kind of what is wrong, for programs. There may be others in time: treat what you do not know as REJECTION_CODE_UNSPECIFIED.
+	Code          RejectionCode `protobuf:"varint,3,opt,name=code,proto3,enum=agentops.logs.v1.RejectionCode" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -588,15 +661,25 @@ func (x *Rejection) GetReason() string {
 	return ""
 }
 
+func (x *Rejection) GetCode() RejectionCode {
+	if x != nil {
+		return x.Code
+	}
+	return RejectionCode_REJECTION_CODE_UNSPECIFIED
+}
+
 var File_agentops_logs_v1_logs_proto protoreflect.FileDescriptor
 
 const file_agentops_logs_v1_logs_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentops/logs/v1/logs.proto\x12\x10agentops.logs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\xee\x01\n" +
+	"\x1bagentops/logs/v1/logs.proto\x12\x10agentops.logs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\x93\x02\n" +
 	"\bLogEntry\x123\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x01R\x04time\x12\x1d\n" +
 	"\amessage\x18\x02 \x01(\tB\x03\xe0A\x02R\amessage\x12C\n" +
-	"\x06fields\x18\x03 \x03(\v2&.agentops.logs.v1.LogEntry.FieldsEntryB\x03\xe0A\x01R\x06fields\x1a9\n" +
+	"\x06fields\x18\x03 \x03(\v2&.agentops.logs.v1.LogEntry.FieldsEntryB\x03\xe0A\x01R\x06fields\x12#\n" +
+	"\n" +
+	"redactions\x18\x05 \x01(\x05B\x03\xe0A\x03R\n" +
+	"redactions\x1a9\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x05R\bseverity\"\xa4\x02\n" +
@@ -630,14 +713,21 @@ const file_agentops_logs_v1_logs_proto_rawDesc = "" +
 	"\brejected\x18\x02 \x01(\x03R\brejected\x12;\n" +
 	"\n" +
 	"rejections\x18\x03 \x03(\v2\x1b.agentops.logs.v1.RejectionR\n" +
-	"rejections\"9\n" +
+	"rejections\"n\n" +
 	"\tRejection\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x03R\x05index\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason*N\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x123\n" +
+	"\x04code\x18\x03 \x01(\x0e2\x1f.agentops.logs.v1.RejectionCodeR\x04code*N\n" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ORDER_NEWEST_FIRST\x10\x01\x12\x16\n" +
-	"\x12ORDER_OLDEST_FIRST\x10\x022\xd2\x03\n" +
+	"\x12ORDER_OLDEST_FIRST\x10\x02*\xa3\x01\n" +
+	"\rRejectionCode\x12\x1e\n" +
+	"\x1aREJECTION_CODE_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18REJECTION_CODE_MALFORMED\x10\x01\x12\x1c\n" +
+	"\x18REJECTION_CODE_TOO_LARGE\x10\x02\x12\x1a\n" +
+	"\x16REJECTION_CODE_TOO_OLD\x10\x03\x12\x1a\n" +
+	"\x16REJECTION_CODE_TOO_NEW\x10\x042\xd2\x03\n" +
 	"\n" +
 	"LogService\x12\x9d\x01\n" +
 	"\n" +
@@ -664,43 +754,45 @@ func file_agentops_logs_v1_logs_proto_rawDescGZIP() []byte {
 	return file_agentops_logs_v1_logs_proto_rawDescData
 }
 
-var file_agentops_logs_v1_logs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agentops_logs_v1_logs_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_agentops_logs_v1_logs_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_agentops_logs_v1_logs_proto_goTypes = []any{
 	(Order)(0),                    // 0: agentops.logs.v1.Order
-	(*LogEntry)(nil),              // 1: agentops.logs.v1.LogEntry
-	(*SearchLogsRequest)(nil),     // 2: agentops.logs.v1.SearchLogsRequest
-	(*SearchLogsResponse)(nil),    // 3: agentops.logs.v1.SearchLogsResponse
-	(*TailLogsRequest)(nil),       // 4: agentops.logs.v1.TailLogsRequest
-	(*TailLogsResponse)(nil),      // 5: agentops.logs.v1.TailLogsResponse
-	(*IngestLogsRequest)(nil),     // 6: agentops.logs.v1.IngestLogsRequest
-	(*IngestLogsResponse)(nil),    // 7: agentops.logs.v1.IngestLogsResponse
-	(*Rejection)(nil),             // 8: agentops.logs.v1.Rejection
-	nil,                           // 9: agentops.logs.v1.LogEntry.FieldsEntry
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(RejectionCode)(0),            // 1: agentops.logs.v1.RejectionCode
+	(*LogEntry)(nil),              // 2: agentops.logs.v1.LogEntry
+	(*SearchLogsRequest)(nil),     // 3: agentops.logs.v1.SearchLogsRequest
+	(*SearchLogsResponse)(nil),    // 4: agentops.logs.v1.SearchLogsResponse
+	(*TailLogsRequest)(nil),       // 5: agentops.logs.v1.TailLogsRequest
+	(*TailLogsResponse)(nil),      // 6: agentops.logs.v1.TailLogsResponse
+	(*IngestLogsRequest)(nil),     // 7: agentops.logs.v1.IngestLogsRequest
+	(*IngestLogsResponse)(nil),    // 8: agentops.logs.v1.IngestLogsResponse
+	(*Rejection)(nil),             // 9: agentops.logs.v1.Rejection
+	nil,                           // 10: agentops.logs.v1.LogEntry.FieldsEntry
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_agentops_logs_v1_logs_proto_depIdxs = []int32{
-	10, // 0: agentops.logs.v1.LogEntry.time:type_name -> google.protobuf.Timestamp
-	9,  // 1: agentops.logs.v1.LogEntry.fields:type_name -> agentops.logs.v1.LogEntry.FieldsEntry
-	10, // 2: agentops.logs.v1.SearchLogsRequest.start_time:type_name -> google.protobuf.Timestamp
-	10, // 3: agentops.logs.v1.SearchLogsRequest.end_time:type_name -> google.protobuf.Timestamp
+	11, // 0: agentops.logs.v1.LogEntry.time:type_name -> google.protobuf.Timestamp
+	10, // 1: agentops.logs.v1.LogEntry.fields:type_name -> agentops.logs.v1.LogEntry.FieldsEntry
+	11, // 2: agentops.logs.v1.SearchLogsRequest.start_time:type_name -> google.protobuf.Timestamp
+	11, // 3: agentops.logs.v1.SearchLogsRequest.end_time:type_name -> google.protobuf.Timestamp
 	0,  // 4: agentops.logs.v1.SearchLogsRequest.order:type_name -> agentops.logs.v1.Order
-	1,  // 5: agentops.logs.v1.SearchLogsResponse.entries:type_name -> agentops.logs.v1.LogEntry
-	10, // 6: agentops.logs.v1.TailLogsRequest.start_time:type_name -> google.protobuf.Timestamp
-	1,  // 7: agentops.logs.v1.TailLogsResponse.entry:type_name -> agentops.logs.v1.LogEntry
-	1,  // 8: agentops.logs.v1.IngestLogsRequest.entries:type_name -> agentops.logs.v1.LogEntry
-	8,  // 9: agentops.logs.v1.IngestLogsResponse.rejections:type_name -> agentops.logs.v1.Rejection
-	2,  // 10: agentops.logs.v1.LogService.SearchLogs:input_type -> agentops.logs.v1.SearchLogsRequest
-	4,  // 11: agentops.logs.v1.LogService.TailLogs:input_type -> agentops.logs.v1.TailLogsRequest
-	6,  // 12: agentops.logs.v1.LogService.IngestLogs:input_type -> agentops.logs.v1.IngestLogsRequest
-	3,  // 13: agentops.logs.v1.LogService.SearchLogs:output_type -> agentops.logs.v1.SearchLogsResponse
-	5,  // 14: agentops.logs.v1.LogService.TailLogs:output_type -> agentops.logs.v1.TailLogsResponse
-	7,  // 15: agentops.logs.v1.LogService.IngestLogs:output_type -> agentops.logs.v1.IngestLogsResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	2,  // 5: agentops.logs.v1.SearchLogsResponse.entries:type_name -> agentops.logs.v1.LogEntry
+	11, // 6: agentops.logs.v1.TailLogsRequest.start_time:type_name -> google.protobuf.Timestamp
+	2,  // 7: agentops.logs.v1.TailLogsResponse.entry:type_name -> agentops.logs.v1.LogEntry
+	2,  // 8: agentops.logs.v1.IngestLogsRequest.entries:type_name -> agentops.logs.v1.LogEntry
+	9,  // 9: agentops.logs.v1.IngestLogsResponse.rejections:type_name -> agentops.logs.v1.Rejection
+	1,  // 10: agentops.logs.v1.Rejection.code:type_name -> agentops.logs.v1.RejectionCode
+	3,  // 11: agentops.logs.v1.LogService.SearchLogs:input_type -> agentops.logs.v1.SearchLogsRequest
+	5,  // 12: agentops.logs.v1.LogService.TailLogs:input_type -> agentops.logs.v1.TailLogsRequest
+	7,  // 13: agentops.logs.v1.LogService.IngestLogs:input_type -> agentops.logs.v1.IngestLogsRequest
+	4,  // 14: agentops.logs.v1.LogService.SearchLogs:output_type -> agentops.logs.v1.SearchLogsResponse
+	6,  // 15: agentops.logs.v1.LogService.TailLogs:output_type -> agentops.logs.v1.TailLogsResponse
+	8,  // 16: agentops.logs.v1.LogService.IngestLogs:output_type -> agentops.logs.v1.IngestLogsResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_agentops_logs_v1_logs_proto_init() }
@@ -713,7 +805,7 @@ func file_agentops_logs_v1_logs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentops_logs_v1_logs_proto_rawDesc), len(file_agentops_logs_v1_logs_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
