@@ -87,7 +87,7 @@ type Series struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The labels, the metric's name among them as "__name__" unless the expression dropped it.
 	Labels map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The samples in the order of time. A native histogram is given as its count and sum, as two series with the label "__histogram__".
+	// The samples in the order of time. A native histogram is given as its count and sum, as two series with the label "__histogram__", "count" and "sum".
 	Samples       []*Sample `protobuf:"bytes,2,rep,name=samples,proto3" json:"samples,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -204,11 +204,11 @@ func (x *QueryInstantRequest) GetMaxSeries() int32 {
 // QueryInstantResponse is the answer at one instant.
 type QueryInstantResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One sample for each series. A scalar expression gives one series without labels.
+	// The series. A scalar expression gives one without labels.
 	Series []*Series `protobuf:"bytes,1,rep,name=series,proto3" json:"series,omitempty"`
 	// How many series more there were.
 	TruncatedSeries int64 `protobuf:"varint,2,opt,name=truncated_series,json=truncatedSeries,proto3" json:"truncated_series,omitempty"`
-	// What the engine warns of, such as a rate of something that is no counter.
+	// What the engine warns of, such as a rate of something that is no counter, or an instant from before what is retained.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -272,9 +272,9 @@ type QueryRangeRequest struct {
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// First instant. Default: one hour before end_time. A range is at most 31 days.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Last instant. Default: now.
+	// Last instant, unless the steps do not come out there. Default: now.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Distance of two points, at least one second. Default: what gives max_points.
+	// Distance of two points, at least one second. Default: what gives max_points, at least one second.
 	Step *durationpb.Duration `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`
 	// How many points a series may have, 0 to 11000. Default (0): 120.
 	MaxPoints int32 `protobuf:"varint,5,opt,name=max_points,json=maxPoints,proto3" json:"max_points,omitempty"`
@@ -359,13 +359,13 @@ func (x *QueryRangeRequest) GetMaxSeries() int32 {
 // QueryRangeResponse is the answer over a range.
 type QueryRangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The series.
+	// The series, with a sample for each point at which they had a value.
 	Series []*Series `protobuf:"bytes,1,rep,name=series,proto3" json:"series,omitempty"`
 	// Distance of two points that was used.
 	Step *durationpb.Duration `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
 	// How many series more there were.
 	TruncatedSeries int64 `protobuf:"varint,3,opt,name=truncated_series,json=truncatedSeries,proto3" json:"truncated_series,omitempty"`
-	// What the engine warns of.
+	// What the engine warns of, and whether the points leave something out.
 	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -432,9 +432,9 @@ func (x *QueryRangeResponse) GetWarnings() []string {
 // ListSeriesRequest says which series to list.
 type ListSeriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A PromQL series selector such as up or {job="shop"}.
+	// A PromQL series selector such as up or {job="shop"}, at most 4 KiB.
 	Selector string `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
-	// Only series with samples since this time. Default: one hour ago.
+	// Only series with samples since this time, at most 31 days ago. Default: one hour ago.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// How many series a page has at most, 0 to 1000. Default (0): 100.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -560,9 +560,9 @@ func (x *ListSeriesResponse) GetNextPageToken() string {
 // WatchMetricRequest says what to evaluate, how often and from where.
 type WatchMetricRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A PromQL expression, at most 4 KiB.
+	// A PromQL expression, at most 4 KiB, but no range vector.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// Distance of two instants, 1 s to 1 h. Default: 15 s.
+	// Distance of two instants, whole seconds, 1 s to 1 h. Default: 15 s.
 	Interval *durationpb.Duration `protobuf:"bytes,2,opt,name=interval,proto3" json:"interval,omitempty"`
 	// Go on after this cursor, which an earlier message or error gave.
 	Cursor string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -644,12 +644,14 @@ type WatchMetricResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instant.
 	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// One sample for each series.
+	// One sample for each series; no series where nothing matched.
 	Series []*Series `protobuf:"bytes,2,rep,name=series,proto3" json:"series,omitempty"`
 	// How many series more there were.
 	TruncatedSeries int64 `protobuf:"varint,3,opt,name=truncated_series,json=truncatedSeries,proto3" json:"truncated_series,omitempty"`
 	// Position right after this message. Opaque.
-	Cursor        string `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Cursor string `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// What the engine warns of.
+	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,6 +714,13 @@ func (x *WatchMetricResponse) GetCursor() string {
 	return ""
 }
 
+func (x *WatchMetricResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 var File_agentops_metrics_v1_metrics_proto protoreflect.FileDescriptor
 
 const file_agentops_metrics_v1_metrics_proto_rawDesc = "" +
@@ -767,12 +776,13 @@ const file_agentops_metrics_v1_metrics_proto_rawDesc = "" +
 	"\n" +
 	"max_series\x18\x04 \x01(\x05B\x03\xe0A\x01R\tmaxSeries\x12$\n" +
 	"\vmax_updates\x18\x05 \x01(\x05B\x03\xe0A\x01R\n" +
-	"maxUpdates\"\xbd\x01\n" +
+	"maxUpdates\"\xd9\x01\n" +
 	"\x13WatchMetricResponse\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x123\n" +
 	"\x06series\x18\x02 \x03(\v2\x1b.agentops.metrics.v1.SeriesR\x06series\x12)\n" +
 	"\x10truncated_series\x18\x03 \x01(\x03R\x0ftruncatedSeries\x12\x16\n" +
-	"\x06cursor\x18\x04 \x01(\tR\x06cursor2\xf0\x06\n" +
+	"\x06cursor\x18\x04 \x01(\tR\x06cursor\x12\x1a\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings2\xf0\x06\n" +
 	"\rMetricService\x12\xea\x01\n" +
 	"\fQueryInstant\x12(.agentops.metrics.v1.QueryInstantRequest\x1a).agentops.metrics.v1.QueryInstantResponse\"\x84\x01҅\x19d\n" +
 	"\rmetrics_query\x12\rQuery metrics \x018\x00B\x02\b\n" +

@@ -36,24 +36,32 @@ const (
 // Every query is bounded in range, series and samples, and what would be too much to read is thinned out rather than refused where that can be done
 // honestly: the answer says so. A query stops in the engine when its caller is gone or its deadline has passed.
 //
-// INVALID_ARGUMENT names the field at fault, for a query that does not parse with the byte where it goes wrong. RESOURCE_EXHAUSTED (reason
-// QUERY_TOO_LARGE) means that the query would touch more samples or series than are allowed: narrow it or aggregate. UNAVAILABLE means that the engine is out of
-// reach: try again after the delay in RetryInfo.
+// Series come largest value first (the last value of each, NaN at the end), unless the expression sorts by itself, as topk and sort do. Those beyond
+// max_series, or beyond about 2 MiB, are left out, and truncated_series counts them.
+//
+// INVALID_ARGUMENT names the field at fault, for a query that does not parse with the byte where it goes wrong, which is also the metadata key "byte" of
+// an ErrorInfo detail (reason QUERY_SYNTAX). A query that parses but cannot be evaluated, such as a join with several partners, is INVALID_ARGUMENT too
+// (reason QUERY_FAILED). RESOURCE_EXHAUSTED (reason QUERY_TOO_LARGE) means that the query would touch more samples or series than are allowed: narrow it or
+// aggregate. UNAVAILABLE (reason ENGINE_UNAVAILABLE) means that the engine is out of reach: try again after the delay in RetryInfo.
 type MetricServiceClient interface {
 	// Evaluates a PromQL expression at one instant.
+	//
+	// A range vector such as up[5m] gives the samples as they were scraped; everything else gives one sample for each series.
 	QueryInstant(ctx context.Context, in *QueryInstantRequest, opts ...grpc.CallOption) (*QueryInstantResponse, error)
 	// Evaluates a PromQL expression over a range of time, as evenly spaced points.
 	//
-	// Without a range it is the last hour. Without a step the range is divided so that each series has at most max_points points; a step that would give more is
-	// refused. Series beyond max_series are left out, the ones with the largest last value first kept, and truncated_series says how many.
+	// Without a range it is the last hour. Without a step the range is divided, in whole seconds, so that each series has at most max_points points; a step that
+	// would give more is refused. Where the points lie further apart than the ranges in the query look back, as with rate(x[1m]) over a week, what lies between
+	// is not in the answer, and a warning says so.
 	QueryRange(ctx context.Context, in *QueryRangeRequest, opts ...grpc.CallOption) (*QueryRangeResponse, error)
 	// Lists the series that a selector matches, with their labels, in pages in the order of their labels.
 	ListSeries(ctx context.Context, in *ListSeriesRequest, opts ...grpc.CallOption) (*ListSeriesResponse, error)
 	// Evaluates an expression again and again and sends each answer, until the caller stops or max_updates have been sent.
 	//
 	// Every message has a cursor, the instant that it was evaluated at. A call with the cursor of the last message kept goes on with the instants after it:
-	// none is skipped or sent twice as long as their samples are retained. OUT_OF_RANGE means that the cursor is older than that; the metadata key
-	// "oldest_cursor" of the ErrorInfo detail is the oldest one that works.
+	// none is skipped or sent twice as long as their samples are retained. OUT_OF_RANGE (reason CURSOR_OUT_OF_RANGE) means that the cursor is older than that;
+	// the metadata key "oldest_cursor" of the ErrorInfo detail is the oldest one that works. A stream that the service ends says where to go on: the key
+	// "cursor" (reason WATCH_INTERRUPTED or ENGINE_UNAVAILABLE).
 	WatchMetric(ctx context.Context, in *WatchMetricRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchMetricResponse], error)
 }
 
@@ -123,24 +131,32 @@ type MetricService_WatchMetricClient = grpc.ServerStreamingClient[WatchMetricRes
 // Every query is bounded in range, series and samples, and what would be too much to read is thinned out rather than refused where that can be done
 // honestly: the answer says so. A query stops in the engine when its caller is gone or its deadline has passed.
 //
-// INVALID_ARGUMENT names the field at fault, for a query that does not parse with the byte where it goes wrong. RESOURCE_EXHAUSTED (reason
-// QUERY_TOO_LARGE) means that the query would touch more samples or series than are allowed: narrow it or aggregate. UNAVAILABLE means that the engine is out of
-// reach: try again after the delay in RetryInfo.
+// Series come largest value first (the last value of each, NaN at the end), unless the expression sorts by itself, as topk and sort do. Those beyond
+// max_series, or beyond about 2 MiB, are left out, and truncated_series counts them.
+//
+// INVALID_ARGUMENT names the field at fault, for a query that does not parse with the byte where it goes wrong, which is also the metadata key "byte" of
+// an ErrorInfo detail (reason QUERY_SYNTAX). A query that parses but cannot be evaluated, such as a join with several partners, is INVALID_ARGUMENT too
+// (reason QUERY_FAILED). RESOURCE_EXHAUSTED (reason QUERY_TOO_LARGE) means that the query would touch more samples or series than are allowed: narrow it or
+// aggregate. UNAVAILABLE (reason ENGINE_UNAVAILABLE) means that the engine is out of reach: try again after the delay in RetryInfo.
 type MetricServiceServer interface {
 	// Evaluates a PromQL expression at one instant.
+	//
+	// A range vector such as up[5m] gives the samples as they were scraped; everything else gives one sample for each series.
 	QueryInstant(context.Context, *QueryInstantRequest) (*QueryInstantResponse, error)
 	// Evaluates a PromQL expression over a range of time, as evenly spaced points.
 	//
-	// Without a range it is the last hour. Without a step the range is divided so that each series has at most max_points points; a step that would give more is
-	// refused. Series beyond max_series are left out, the ones with the largest last value first kept, and truncated_series says how many.
+	// Without a range it is the last hour. Without a step the range is divided, in whole seconds, so that each series has at most max_points points; a step that
+	// would give more is refused. Where the points lie further apart than the ranges in the query look back, as with rate(x[1m]) over a week, what lies between
+	// is not in the answer, and a warning says so.
 	QueryRange(context.Context, *QueryRangeRequest) (*QueryRangeResponse, error)
 	// Lists the series that a selector matches, with their labels, in pages in the order of their labels.
 	ListSeries(context.Context, *ListSeriesRequest) (*ListSeriesResponse, error)
 	// Evaluates an expression again and again and sends each answer, until the caller stops or max_updates have been sent.
 	//
 	// Every message has a cursor, the instant that it was evaluated at. A call with the cursor of the last message kept goes on with the instants after it:
-	// none is skipped or sent twice as long as their samples are retained. OUT_OF_RANGE means that the cursor is older than that; the metadata key
-	// "oldest_cursor" of the ErrorInfo detail is the oldest one that works.
+	// none is skipped or sent twice as long as their samples are retained. OUT_OF_RANGE (reason CURSOR_OUT_OF_RANGE) means that the cursor is older than that;
+	// the metadata key "oldest_cursor" of the ErrorInfo detail is the oldest one that works. A stream that the service ends says where to go on: the key
+	// "cursor" (reason WATCH_INTERRUPTED or ENGINE_UNAVAILABLE).
 	WatchMetric(*WatchMetricRequest, grpc.ServerStreamingServer[WatchMetricResponse]) error
 	mustEmbedUnimplementedMetricServiceServer()
 }
