@@ -19,6 +19,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/httpbody"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -163,14 +164,35 @@ func (b *backend) last() (method, request string, md metadata.MD) {
 func (b *backend) start(t testing.TB) call.Handler {
 	t.Helper()
 	lis := bufconn.Listen(64 << 10)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(b.serve))
+	return b.startOn(t, lis, dial.Config{Name: "library", Targets: []string{"passthrough:///backend"}, IgnoreHealth: true,
+		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }})
+}
+
+// startOnSocket is start over a loopback socket. It also returns a client of its own.
+func (b *backend) startOnSocket(t testing.TB) (call.Handler, *grpc.ClientConn) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.startOn(t, lis, dial.Config{Name: "library", Targets: []string{lis.Addr().String()}, IgnoreHealth: true}, grpc.ForceServerCodecV2(call.Codec{}))
+	direct, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = direct.Close() })
+	return h, direct
+}
+
+func (b *backend) startOn(t testing.TB, lis net.Listener, c dial.Config, o ...grpc.ServerOption) call.Handler {
+	t.Helper()
+	server := grpc.NewServer(append(o, grpc.UnknownServiceHandler(b.serve))...)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(lis)
 	}()
-	conn, err := dial.Open(dial.Config{Name: "library", Targets: []string{"passthrough:///backend"}, IgnoreHealth: true,
-		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }})
+	conn, err := dial.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}

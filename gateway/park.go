@@ -112,25 +112,29 @@ func (o *writer) fail(p *parked, err error) {
 	_ = p.conn.Close()
 	o.mu.Lock()
 	o.failure = err
-	close(o.done)
+	close(o.done) // a message that waits for space need not any more
 	o.mu.Unlock()
+	o.dropped(context.Background())
 	o.life.cancel(nil)
 }
 
 // endParked sends the last of a stream and closes its connection.
 func (o *writer) endParked(p *parked, out []byte) {
-	if o.failure == nil {
-		if o.failure = o.write(p, out, true); o.failure == nil {
+	select {
+	case <-p.gone: // nobody is there
+	default:
+		if o.failure == nil {
+			o.failure = o.write(p, out, true)
+		}
+		if o.failure == nil {
 			closeWrite(p.conn)
 			_ = p.conn.SetReadDeadline(time.Now().Add(closingGrace))
 			<-p.gone
+		} else {
+			o.dropped(context.Background())
 		}
-		close(o.done)
-		_ = p.conn.Close()
 	}
-	if o.failure != nil {
-		o.dropped(context.Background())
-	}
+	_ = p.conn.Close()
 	<-p.gone
 	if p.beat != nil {
 		p.beat.Stop()
