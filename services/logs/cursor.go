@@ -96,9 +96,9 @@ func decodeToken(s string, layout byte, size int) ([]byte, error) {
 }
 
 // fingerprint identifies a search, but for its paging.
-func fingerprint(req *logsv1.SearchLogsRequest) uint64 {
+func fingerprint(req *logsv1.SearchLogsRequest, and string) uint64 {
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%q %s %s %d", req.GetQuery(), instant(req.GetStartTime()), instant(req.GetEndTime()), direction(req.GetOrder()))
+	_, _ = fmt.Fprintf(h, "%q %s %s %d %s", req.GetQuery(), instant(req.GetStartTime()), instant(req.GetEndTime()), direction(req.GetOrder()), and)
 	return h.Sum64()
 }
 

@@ -42,6 +42,19 @@ func TestMain(m *testing.M) {
 // start serves engine on an in-memory listener and returns a client. Everything stops when the test ends, the engine last.
 func start(t *testing.T, engine logs.Engine, options logs.Options, serverOptions ...grpc.ServerOption) (logsv1.LogServiceClient, *logs.Server) {
 	t.Helper()
+	conn, service := startConn(t, engine, options, serverOptions...)
+	return logsv1.NewLogServiceClient(conn), service
+}
+
+// startBoth is start for who wants other clients too.
+func startBoth(t *testing.T, engine logs.Engine) (logsv1.LogServiceClient, *grpc.ClientConn) {
+	t.Helper()
+	conn, _ := startConn(t, engine, logs.Options{})
+	return logsv1.NewLogServiceClient(conn), conn
+}
+
+func startConn(t *testing.T, engine logs.Engine, options logs.Options, serverOptions ...grpc.ServerOption) (*grpc.ClientConn, *logs.Server) {
+	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	service := logs.New(engine, options)
 	server := grpc.NewServer(serverOptions...)
@@ -67,7 +80,7 @@ func start(t *testing.T, engine logs.Engine, options logs.Options, serverOptions
 			t.Error(err)
 		}
 	})
-	return logsv1.NewLogServiceClient(conn), service
+	return conn, service
 }
 
 func openEmbedded(t *testing.T) *logs.Embedded {

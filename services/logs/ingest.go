@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -15,19 +16,30 @@ const maxRejections = 100
 
 // IngestLogs implements the contract.
 func (s *Server) IngestLogs(stream grpc.ClientStreamingServer[logsv1.IngestLogsRequest, logsv1.IngestLogsResponse]) error {
-	ctx := stream.Context()
+	summary, err := s.ingest(stream.Context(), func() ([]*logsv1.LogEntry, error) {
+		req, err := stream.Recv()
+		return req.GetEntries(), err
+	})
+	if err != nil {
+		return err
+	}
+	return stream.SendAndClose(summary)
+}
+
+// ingest stores the batches that recv returns until io.EOF.
+func (s *Server) ingest(ctx context.Context, recv func() ([]*logsv1.LogEntry, error)) (*logsv1.IngestLogsResponse, error) {
 	summary := &logsv1.IngestLogsResponse{}
 	for {
-		req, err := stream.Recv()
+		batch, err := recv()
 		if errors.Is(err, io.EOF) {
-			return stream.SendAndClose(summary)
+			return summary, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		accepted := make([]Entry, 0, len(req.GetEntries()))
+		accepted := make([]Entry, 0, len(batch))
 		now := time.Now()
-		for _, p := range req.GetEntries() {
+		for _, p := range batch {
 			entry, err := parseEntry(p, now, s.engine.Retention())
 			if err != nil {
 				reject(summary, int64(len(accepted)), err)
@@ -36,7 +48,7 @@ func (s *Server) IngestLogs(stream grpc.ClientStreamingServer[logsv1.IngestLogsR
 			accepted = append(accepted, entry)
 		}
 		if err := s.engine.Append(ctx, accepted); err != nil {
-			return statusOf(ctx, s.options.Logger, err)
+			return nil, statusOf(ctx, s.options.Logger, err)
 		}
 		summary.Accepted += int64(len(accepted))
 	}

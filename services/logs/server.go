@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	logsv2 "github.com/toolway/toolway/gen/agentops/logs/v2"
 )
 
 // Limits of a search, as the contract states them.
@@ -63,8 +65,11 @@ func New(engine Engine, options Options) *Server {
 	return s
 }
 
-// Register adds the service to a gRPC server.
-func (s *Server) Register(r grpc.ServiceRegistrar) { logsv1.RegisterLogServiceServer(r, s) }
+// Register adds the service to a gRPC server, in both versions of its contract.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	logsv1.RegisterLogServiceServer(r, s)
+	logsv2.RegisterLogServiceServer(r, &serverV2{server: s})
+}
 
 // Drain ends the tails that are running with UNAVAILABLE and the cursor to go on from, so that a graceful stop need not wait
 // for callers who would follow for ever. New tails end at once too.
@@ -72,29 +77,38 @@ func (s *Server) Drain() { s.drain() }
 
 // SearchLogs implements the contract.
 func (s *Server) SearchLogs(ctx context.Context, req *logsv1.SearchLogsRequest) (*logsv1.SearchLogsResponse, error) {
-	selection, after, err := s.selection(req, time.Now())
+	entries, next, err := s.search(ctx, req, "")
 	if err != nil {
 		return nil, err
+	}
+	resp := &logsv1.SearchLogsResponse{Entries: make([]*logsv1.LogEntry, len(entries)), NextPageToken: next}
+	for i, entry := range entries {
+		resp.Entries[i] = s.entry(entry)
+	}
+	return resp, nil
+}
+
+// search returns a page and the token of the next. and is a filter that has to hold too; empty for none.
+func (s *Server) search(ctx context.Context, req *logsv1.SearchLogsRequest, and string) (entries []Entry, next string, err error) {
+	selection, after, err := s.selection(req, and, time.Now())
+	if err != nil {
+		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.SearchTimeout)
 	defer cancel()
 	entries, more, err := page(ctx, s.engine, selection, after)
 	if err != nil {
-		return nil, statusOf(ctx, s.options.Logger, err)
-	}
-	resp := &logsv1.SearchLogsResponse{Entries: make([]*logsv1.LogEntry, len(entries))}
-	for i, entry := range entries {
-		resp.Entries[i] = s.entry(entry)
+		return nil, "", statusOf(ctx, s.options.Logger, err)
 	}
 	if more {
-		resp.NextPageToken = pageToken{
-			request: fingerprint(req),
+		next = pageToken{
+			request: fingerprint(req, and),
 			start:   selection.Start.UnixNano(),
 			end:     selection.End.UnixNano(),
 			last:    entries[len(entries)-1].key(),
 		}.String()
 	}
-	return resp, nil
+	return entries, next, nil
 }
 
 // entry is an entry as callers get it.
@@ -106,7 +120,7 @@ func (s *Server) entry(e Entry) *logsv1.LogEntry {
 }
 
 // selection checks a request and says what to select, and after which entry.
-func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Selection, *key, error) {
+func (s *Server) selection(req *logsv1.SearchLogsRequest, and string, now time.Time) (Selection, *key, error) {
 	size := req.GetPageSize()
 	if size < 0 || size > maxPageSize {
 		return Selection{}, nil, invalid("page_size", fmt.Sprintf("%d is not in 0 to %d", size, maxPageSize))
@@ -125,7 +139,7 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 		if err != nil {
 			return Selection{}, nil, invalid("page_token", err.Error())
 		}
-		if token.request != fingerprint(req) {
+		if token.request != fingerprint(req, and) {
 			return Selection{}, nil, invalid("page_token", "is of another request; repeat query, start_time, end_time and order as they were")
 		}
 		start, end, after = time.Unix(0, token.start), time.Unix(0, token.end), &token.last
@@ -135,7 +149,7 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 			return Selection{}, nil, invalid("page_token", errPageToken.Error())
 		}
 	}
-	filter, err := s.filter(req.GetQuery(), end)
+	filter, err := s.filter(req.GetQuery(), and, end)
 	if err != nil {
 		return Selection{}, nil, invalid("query", err.Error())
 	}
@@ -150,12 +164,21 @@ func (s *Server) selection(req *logsv1.SearchLogsRequest, now time.Time) (Select
 	}, after, nil
 }
 
-// filter checks a query and makes the engine's filter of it.
-func (s *Server) filter(query string, now time.Time) (string, error) {
+// filter checks a query and makes the engine's filter of it, and of another one that has to hold too unless it is empty.
+func (s *Server) filter(query, and string, now time.Time) (string, error) {
+	compile := func(query string) (string, error) { return parseFilter(query, now) }
 	if c, ok := s.engine.(Compiler); ok {
-		return c.Compile(query)
+		compile = c.Compile
 	}
-	return parseFilter(query, now)
+	// The query alone first: a mistake is then at its own place.
+	filter, err := compile(query)
+	if err != nil || and == "" {
+		return filter, err
+	}
+	if strings.TrimSpace(query) == "" {
+		return compile(and)
+	}
+	return compile("(" + query + ") and " + and)
 }
 
 func (s *Server) timeRange(req *logsv1.SearchLogsRequest, now time.Time) (start, end time.Time, err error) {

@@ -21,7 +21,14 @@ var errDraining = fmt.Errorf("server is stopping: %w", ErrClosed)
 
 // TailLogs implements the contract.
 func (s *Server) TailLogs(req *logsv1.TailLogsRequest, stream grpc.ServerStreamingServer[logsv1.TailLogsResponse]) error {
-	filter, at, err := s.origin(req, time.Now())
+	return s.tail(req, "", stream, func(f Followed) error {
+		return stream.Send(&logsv1.TailLogsResponse{Entry: s.entry(f.Entry), Cursor: f.Position.String()})
+	})
+}
+
+// tail sends the entries that are asked for and hold another filter too, unless that is empty.
+func (s *Server) tail(req *logsv1.TailLogsRequest, and string, stream grpc.ServerStream, send func(Followed) error) error {
+	filter, at, err := s.origin(req, and, time.Now())
 	if err != nil {
 		return err
 	}
@@ -47,7 +54,7 @@ func (s *Server) TailLogs(req *logsv1.TailLogsRequest, stream grpc.ServerStreami
 			return s.broken(ctx, stream.Context(), err, next)
 		}
 		for _, f := range found {
-			if err := stream.Send(&logsv1.TailLogsResponse{Entry: s.entry(f.Entry), Cursor: f.Position.String()}); err != nil {
+			if err := send(f); err != nil {
 				return err
 			}
 			at = f.Position
@@ -73,11 +80,11 @@ func (s *Server) broken(ctx, caller context.Context, err error, at Position) err
 }
 
 // origin checks a request and says which entries to follow from where.
-func (s *Server) origin(req *logsv1.TailLogsRequest, now time.Time) (filter string, at Position, err error) {
+func (s *Server) origin(req *logsv1.TailLogsRequest, and string, now time.Time) (filter string, at Position, err error) {
 	if req.GetMaxEntries() < 0 {
 		return "", at, invalid("max_entries", fmt.Sprintf("%d is negative; use 0 for no end", req.GetMaxEntries()))
 	}
-	filter, err = s.filter(req.GetQuery(), now)
+	filter, err = s.filter(req.GetQuery(), and, now)
 	if err != nil {
 		return "", at, invalid("query", err.Error())
 	}

@@ -94,7 +94,7 @@ func TestServes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
-	for _, service := range []string{"", "agentops.logs.v1.LogService"} {
+	for _, service := range []string{"", "agentops.logs.v1.LogService", "agentops.logs.v2.LogService"} {
 		resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 		if err != nil || resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q = %v, %v; want SERVING", service, resp, err)
@@ -157,7 +157,7 @@ func reflected(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 	for _, s := range resp.GetListServicesResponse().GetService() {
 		names = append(names, s.Name)
 	}
-	want := []string{"agentops.logs.v1.LogService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+	want := []string{"agentops.logs.v1.LogService", "agentops.logs.v2.LogService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
 	if !slices.Equal(names, want) {
 		t.Errorf("services = %q, want %q", names, want)
 	}

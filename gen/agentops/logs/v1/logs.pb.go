@@ -7,7 +7,8 @@
 // Package agentops.logs.v1 finds, follows and stores log entries.
 //
 // It is also the example of what a tool's contract looks like: standard options and comments say almost everything, and the
-// few toolway.v1 options say only what no standard covers.
+// few toolway.v1 options say only what no standard covers. It has changed since it was first released, and shows how: docs/evolution.md. What
+// could not change without breaking callers is in agentops.logs.v2, which the same server serves.
 
 package logsv1
 
@@ -82,7 +83,7 @@ func (Order) EnumDescriptor() ([]byte, []int) {
 	return file_agentops_logs_v1_logs_proto_rawDescGZIP(), []int{0}
 }
 
-// RejectionCode is the kind of reason for which an entry is not stored.
+// RejectionCode is the kind of reason for which an entry is not stored. The last two came later: programs made before see their numbers.
 type RejectionCode int32
 
 const (

@@ -7,7 +7,8 @@
 // Package agentops.logs.v1 finds, follows and stores log entries.
 //
 // It is also the example of what a tool's contract looks like: standard options and comments say almost everything, and the
-// few toolway.v1 options say only what no standard covers.
+// few toolway.v1 options say only what no standard covers. It has changed since it was first released, and shows how: docs/evolution.md. What
+// could not change without breaking callers is in agentops.logs.v2, which the same server serves.
 
 package logsv1
 
