@@ -60,7 +60,7 @@ func doors(ctx context.Context, of plan, doc *document) (figures, error) {
 			samples := map[string][]sample{}
 			for _, p := range paths {
 				if open := p.open(s); open != nil { // caches are filled
-					if _, _, err := load(ctx, open, n, of.length/4); err != nil {
+					if _, _, err := load(ctx, open, 1, of.length/4); err != nil {
 						return nil, fmt.Errorf("%s, %s: %w", p.name, s.name, err)
 					}
 				}
@@ -155,7 +155,7 @@ func waysTo(backend string, peers bool) (paths []*path, missing []string, done f
 	}
 	paths = append(paths, &path{name: direct, open: open})
 
-	mesh, err := run.Serve("--backend", "probe="+backend)
+	mesh, err := run.Serve("--backend", "probe="+backend, "--admin-pprof")
 	if err != nil {
 		return fail(err)
 	}

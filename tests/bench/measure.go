@@ -67,7 +67,7 @@ func (p *path) usage(ctx context.Context) (usage, error) {
 	return p.proxy.usage(ctx)
 }
 
-// load calls from many goroutines for a while. Each has a caller of its own, which is open before the clock starts.
+// load calls from many goroutines for a while. Each has a caller of its own, which is open before the clock starts; the first has made a call.
 func load(ctx context.Context, open func() (caller, error), callers int, length time.Duration) (out sample, calls int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, length+run.Patience)
 	defer cancel()
@@ -77,9 +77,9 @@ func load(ctx context.Context, open func() (caller, error), callers int, length 
 			return out, 0, err
 		}
 		defer all[i].close()
-		if err := all[i].call(ctx); err != nil { // its connection is made
-			return out, 0, err
-		}
+	}
+	if err := all[0].call(ctx); err != nil {
+		return out, 0, err
 	}
 	var wg sync.WaitGroup
 	took := make([][]time.Duration, callers)

@@ -39,6 +39,12 @@ var parts = []part{
 		found.doors(all)
 		return err
 	}},
+	{"profile", func(ctx context.Context, quick bool, doc *document, _ results) error {
+		if quick {
+			return nil
+		}
+		return profiles(ctx, 3*time.Second, doc)
+	}},
 	{"codec", func(ctx context.Context, quick bool, doc *document, found results) error {
 		return codec(ctx, pick(quick, 3, 7), pick(quick, 20*time.Millisecond, 100*time.Millisecond), doc, found)
 	}},
