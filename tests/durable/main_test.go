@@ -47,6 +47,17 @@ type counter struct {
 
 	mu    sync.Mutex
 	times map[string]int
+	// gates hold Ask with a key until they are closed.
+	gates map[string]chan struct{}
+}
+
+// hold has Ask with a key wait, and returns what lets it go on.
+func (c *counter) hold(key string) (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gate := make(chan struct{})
+	c.gates[key] = gate
+	return func() { close(gate) }
 }
 
 func (c *counter) did(what string) int {
@@ -66,13 +77,19 @@ func (c *counter) count(what string) int {
 func (c *counter) Ask(ctx context.Context, in *probev1.AskRequest) (*probev1.AskResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	key := strings.Join(md.Get("idempotency-key"), ",")
-	if c.gate != nil {
+	c.mu.Lock()
+	gate := c.gates[key]
+	c.mu.Unlock()
+	if gate == nil {
+		gate = c.gate
+	}
+	if gate != nil {
 		select {
 		case c.reached <- key:
 		default:
 		}
 		select {
-		case <-c.gate:
+		case <-gate:
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
@@ -97,7 +114,7 @@ func startCounter(t *testing.T) *counter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &counter{addr: l.Addr().String(), times: map[string]int{}}
+	c := &counter{addr: l.Addr().String(), times: map[string]int{}, gates: map[string]chan struct{}{}}
 	g := grpc.NewServer()
 	probev1.RegisterProbeServer(g, c)
 	reflection.Register(g)
