@@ -169,8 +169,9 @@ func TestQueryRange(t *testing.T) {
 			t.Run(fmt.Sprintf("%d points over %s", test.points, test.span), func(t *testing.T) {
 				from := mid.Add(-test.span)
 				resp := query(t, &metricsv1.QueryRangeRequest{Query: `memory_bytes{job="cart"}`, StartTime: timestamppb.New(from), EndTime: timestamppb.New(mid), MaxPoints: test.points})
-				if n := len(resp.Series[0].Samples); n != test.count || resp.Step.AsDuration() != test.step {
-					t.Errorf("%d points with step %v, want %d with %v", n, resp.Step.AsDuration(), test.count, test.step)
+				samples := resp.Series[0].Samples
+				if last := samples[len(samples)-1].Time.AsTime(); len(samples) != test.count || resp.Step.AsDuration() != test.step || !last.Equal(mid) {
+					t.Errorf("%d points until %v with step %v, want %d until the end with %v", len(samples), last, resp.Step.AsDuration(), test.count, test.step)
 				}
 			})
 		}

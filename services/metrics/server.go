@@ -159,6 +159,8 @@ func (s *Server) grid(req *metricsv1.QueryRangeRequest, now time.Time) (g Grid, 
 		g.Start, g.Step = g.End, minStep
 	default:
 		g.Step = evenStep(span, points)
+		// The end is what callers want to know of, most of all where it is now.
+		g.Start = g.End.Add(-(span / g.Step) * g.Step)
 	}
 	return g, nil
 }

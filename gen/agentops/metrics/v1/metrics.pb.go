@@ -270,9 +270,9 @@ type QueryRangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A PromQL expression, at most 4 KiB.
 	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// First instant. Default: one hour before end_time. A range is at most 31 days.
+	// First instant; without a step, the first point may be up to a step later. Default: one hour before end_time. A range is at most 31 days.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Last instant, unless the steps do not come out there. Default: now.
+	// Last instant; with a step, the last point may be up to a step earlier. Default: now.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// Distance of two points, at least one second. Default: what gives max_points, at least one second.
 	Step *durationpb.Duration `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`

@@ -50,8 +50,8 @@ type MetricServiceClient interface {
 	QueryInstant(ctx context.Context, in *QueryInstantRequest, opts ...grpc.CallOption) (*QueryInstantResponse, error)
 	// Evaluates a PromQL expression over a range of time, as evenly spaced points.
 	//
-	// Without a range it is the last hour. Without a step the range is divided, in whole seconds, so that each series has at most max_points points; a step that
-	// would give more is refused. Where the points lie further apart than the ranges in the query look back, as with rate(x[1m]) over a week, what lies between
+	// Without a range it is the last hour. Without a step the range is divided, in whole seconds counted back from its end, so that each series has at most
+	// max_points points; a step that would give more is refused. Where the points lie further apart than the ranges in the query look back, as with rate(x[1m]) over a week, what lies between
 	// is not in the answer, and a warning says so.
 	QueryRange(ctx context.Context, in *QueryRangeRequest, opts ...grpc.CallOption) (*QueryRangeResponse, error)
 	// Lists the series that a selector matches, with their labels, in pages in the order of their labels.
@@ -145,8 +145,8 @@ type MetricServiceServer interface {
 	QueryInstant(context.Context, *QueryInstantRequest) (*QueryInstantResponse, error)
 	// Evaluates a PromQL expression over a range of time, as evenly spaced points.
 	//
-	// Without a range it is the last hour. Without a step the range is divided, in whole seconds, so that each series has at most max_points points; a step that
-	// would give more is refused. Where the points lie further apart than the ranges in the query look back, as with rate(x[1m]) over a week, what lies between
+	// Without a range it is the last hour. Without a step the range is divided, in whole seconds counted back from its end, so that each series has at most
+	// max_points points; a step that would give more is refused. Where the points lie further apart than the ranges in the query look back, as with rate(x[1m]) over a week, what lies between
 	// is not in the answer, and a warning says so.
 	QueryRange(context.Context, *QueryRangeRequest) (*QueryRangeResponse, error)
 	// Lists the series that a selector matches, with their labels, in pages in the order of their labels.
