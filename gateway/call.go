@@ -69,6 +69,8 @@ type exchange struct {
 	id ids
 	// call is the call that it makes; nil if it makes none.
 	call *call.Call
+	// conditional says that the request brings an etag by If-Match.
+	conditional bool
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
@@ -173,6 +175,9 @@ var _ net.Addr = remote("")
 // requests returns the call's request messages. Everything that can be wrong with a single request is found here, before the chain runs.
 func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestSource, error) {
 	if m.method.Kind().Client && m.body == wholeBody && !m.rawBody {
+		if x.r.Header.Get(ifMatchHeader) != "" {
+			return nil, unmatchable("this method takes a stream of requests, and no etag; leave the header out")
+		}
 		return g.lines(ctx, x, m)
 	}
 	rc := http.NewResponseController(x.w)
@@ -185,6 +190,9 @@ func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestS
 	}
 	_ = rc.SetReadDeadline(time.Time{})
 	if wire, err = m.appendCursor(wire, x.r); err != nil {
+		return nil, err
+	}
+	if wire, err = m.appendIfMatch(wire, x); err != nil {
 		return nil, err
 	}
 	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire)), wire: wire}, nil
@@ -218,12 +226,16 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 		bodies.Put(buf)
 	}()
 	var replied bool
+	var etag []byte
 	contentType := "application/json"
 	stream := call.NewStream(ctx, c, requests.next, func(f *call.Frame) (err error) {
 		if replied {
 			return status.Error(codes.Internal, "backend sent a second reply to a unary call")
 		}
 		replied = true
+		if m.etags.reply != nil && reads(x.r) {
+			etag, _ = m.etags.reply.AppendText(nil, f.Bytes())
+		}
 		body, contentType, err = g.appendReply(body, m, f)
 		return err
 	}, nil)
@@ -245,7 +257,12 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 	}
 	h := x.w.Header()
 	g.replyHeader(h, stream.Header())
-	if fresh(h, x.r, &c.Freshness, body) {
+	same := fresh(h, x.r, &c.Freshness, body, etag)
+	if failedMatch(x.r, h.Get("ETag")) { // before If-None-Match: RFC 9110 section 13.2.2
+		g.fail(x, m.method.Backend, refuse(http.StatusPreconditionFailed, codes.Aborted, "If-Match: what there is now has another etag"))
+		return
+	}
+	if same {
 		x.w.WriteHeader(http.StatusNotModified)
 		return
 	}

@@ -7,7 +7,7 @@ import (
 
 // corsHeaders are the request headers that a browser may send from an allowed origin, and exposedHeaders the answer's that it may read.
 const (
-	corsHeaders    = "Accept, Authorization, Content-Type, Grpc-Timeout, Idempotency-Key, If-None-Match, Last-Event-ID, Prefer, Toolway-Confirm, Traceparent, Tracestate, X-Api-Key, X-Request-Id"
+	corsHeaders    = "Accept, Authorization, Content-Type, Grpc-Timeout, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Prefer, Toolway-Confirm, Traceparent, Tracestate, X-Api-Key, X-Request-Id"
 	exposedHeaders = "Age, ETag, Idempotent-Replayed, Location, Preference-Applied, Retry-After, Toolway-Cache, Toolway-Call-Id, Toolway-Stale, WWW-Authenticate, X-Request-Id"
 )
 

@@ -143,6 +143,9 @@ func invalid(e *transcode.Error, n int) *status.Status {
 func (g *Gateway) fail(x *exchange, b *catalog.Backend, err error) {
 	st := g.statusOf(x.r.Context(), x.id, err)
 	code := httpStatusOf(st)
+	if x.conditional && overtaken(st) {
+		code = http.StatusPreconditionFailed
+	}
 	h := x.w.Header()
 	var no *refusal
 	if errors.As(err, &no) {

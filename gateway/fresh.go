@@ -5,10 +5,14 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/toolway/toolway/internal/call"
 )
+
+// maxOwnEtag is the longest etag of a resource that goes into a header.
+const maxOwnEtag = 1 << 10
 
 // The headers of an answer that was given before.
 const (
@@ -17,8 +21,8 @@ const (
 )
 
 // fresh sets the headers that say how old an answer is, how long it may be used again and, of a GET, what it is (RFC 9110 section 8.8.3,
-// RFC 9111). It says whether the caller has the same answer already, so that 304 will do.
-func fresh(h http.Header, r *http.Request, f *call.Freshness, body []byte) (same bool) {
+// RFC 9111). own is the resource's own etag, if it has one. It says whether the caller has the same answer already, so that 304 will do.
+func fresh(h http.Header, r *http.Request, f *call.Freshness, body, own []byte) (same bool) {
 	if f.Cached {
 		h.Set("Age", seconds(f.Age))
 		h.Set(cacheHeader, "hit")
@@ -36,7 +40,12 @@ func fresh(h http.Header, r *http.Request, f *call.Freshness, body []byte) (same
 		h.Set("Cache-Control", "private, no-cache")
 	}
 	sum := sha256.Sum256(body)
-	etag := `"` + hex.EncodeToString(sum[:12]) + `"`
+	etag := hex.EncodeToString(sum[:12])
+	// The hash stays: a resource's own etag need not change with all that is shown of it. A weak one says nothing that could be matched.
+	if value := string(own); value != "" && !strings.HasPrefix(value, "W/") && len(value) <= maxOwnEtag {
+		etag = encodeEtag(value) + string(hashMark) + etag
+	}
+	etag = `"` + etag + `"`
 	h.Set("ETag", etag)
 	given := r.Header.Get("If-None-Match")
 	return given != "" && matchesETag(given, etag)

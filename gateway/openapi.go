@@ -261,6 +261,12 @@ func (b *apiBuilder) operation(r *route, item *pathItem) object {
 			"description": "With " + eventStream + ": the id of the last event. The stream goes on after it; it wins over \"" + r.cursors.path + "\".",
 		})
 	}
+	if r.etags.request != nil && r.verb != http.MethodGet && r.verb != http.MethodHead {
+		params = append(params, object{
+			"name": ifMatchHeader, "in": "header", "schema": object{"type": "string"},
+			"description": "One etag in quotes, of a GET's ETag or the resource's own. It fills \"" + r.etags.path + "\"; if that is not what there is any more, the answer is 412.",
+		})
+	}
 	if len(params) > 0 {
 		op["parameters"] = params
 	}

@@ -40,6 +40,7 @@ type route struct {
 	rawResponse   bool                         // the reply is a google.api.HttpBody
 	updateMask    protoreflect.FieldDescriptor // filled from a PATCH body; nil if there is nothing to fill
 	cursors       cursors                      // of a stream
+	etags         etags
 }
 
 // pathParam is what a template's variable sets.
@@ -71,6 +72,7 @@ func compile(m *catalog.Method, b catalog.Binding) (*route, error) {
 	if err := r.compileBodies(); err != nil {
 		return nil, fmt.Errorf("path template %q: %w", b.Template, err)
 	}
+	r.etags = newEtags(m, r.responseBody)
 	return r, nil
 }
 
@@ -124,7 +126,7 @@ func fieldAt(md protoreflect.MessageDescriptor, path string) (numbers []protowir
 func rpc(m *catalog.Method) *route {
 	service, name, _ := strings.Cut(strings.TrimPrefix(m.FullMethod, "/"), "/")
 	r := &route{
-		method: m, verb: http.MethodPost, source: m.FullMethod, body: wholeBody, cursors: newCursors(m),
+		method: m, verb: http.MethodPost, source: m.FullMethod, body: wholeBody, cursors: newCursors(m), etags: newEtags(m, ""),
 		template: &template{segments: []segment{{text: service}, {text: name}}},
 	}
 	r.rawBody, r.rawResponse = isHTTPBody(m.Desc.Input()), isHTTPBody(m.Desc.Output())
