@@ -357,7 +357,9 @@ func subscribed(ctx context.Context, t *testing.T, mesh *run.Mesh, uri string) <
 	}()
 	t.Cleanup(func() {
 		cancel()
-		_ = <-done // it was cancelled
+		if err := <-done; err == nil {
+			t.Error("the subscription was ended by the mesh")
+		}
 		a.Close()
 	})
 	select {
@@ -366,7 +368,7 @@ func subscribed(ctx context.Context, t *testing.T, mesh *run.Mesh, uri string) <
 			t.Fatalf("acknowledged %s, want %s", params, uri)
 		}
 	case err := <-done:
-		done <- err
+		done <- errors.Join(err, errors.New("refused"))
 		t.Fatalf("subscriptions/listen: %v", err)
 	case <-ctx.Done():
 		t.Fatal("subscriptions/listen was not acknowledged")
