@@ -78,6 +78,10 @@ bench-quick: ## Ours alone, in under a minute
 load: ## 2,000 idle readers of task events and 200 busy ones: memory, lag, nothing lost
 	go -C tests run ./bench -load
 
+.PHONY: load-streams
+load-streams: ## 4,900 silent streams of each kind: memory; takes ten minutes
+	go -C tests run ./bench -streams -idle 4900
+
 .PHONY: load-quick
 load-quick: ## The same with a tenth of the events
 	go -C tests run ./bench -load -quick

@@ -129,7 +129,7 @@ func begin(ctx context.Context) (*loaded, error) {
 	case a := <-addr:
 		var err error
 		if l.dir, err = os.MkdirTemp("", "toolway-load-"); err == nil {
-			l.mesh, err = run.Serve("--backend", "probe="+a, "--data", l.dir)
+			l.mesh, err = run.Serve("--backend", "probe="+a, "--data", l.dir, "--admin-pprof")
 		}
 		if err != nil {
 			l.end()

@@ -19,19 +19,24 @@ func main() {
 	out := flag.String("o", "", "also write the tables to this document, between its <!-- bench:… --> lines")
 	parts := flag.String("only", "", "a list of parts, of "+strings.Join(partNames(), ", ")+"; default: all")
 	readersOnly := flag.Bool("load", false, "measure many readers of task events, and nothing else")
-	idle := flag.Int("idle", 2000, "with -load: readers of a silent task")
+	streamsOnly := flag.Bool("streams", false, "measure what streams of each kind cost that are silent, and nothing else")
+	kind := flag.String("kind", "", "with -streams: only the kinds whose names have this text")
+	idle := flag.Int("idle", 2000, "with -load: readers of a silent task; with -streams: streams of a kind")
 	active := flag.Int("active", 200, "with -load: readers of a busy task")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	var err error
-	if *readersOnly {
+	switch {
+	case *streamsOnly:
+		err = idleStreams(*idle, *kind)
+	case *readersOnly:
 		of := crowd{idle: *idle, active: *active, events: 1000, pace: 20 * time.Millisecond}
 		if *quick {
 			of.events = 100
 		}
 		err = watchers(of)
-	} else {
+	default:
 		err = all(ctx, *quick, *out, *parts)
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -54,7 +55,11 @@ type Call struct {
 	Received int
 
 	pass chan struct{}
+	sent atomic.Int64
 }
+
+// Sent is how many messages a stream has answered with so far, as far as the server could send them.
+func (c *Call) Sent() int { return int(c.sent.Load()) }
 
 // Pass lets one answer of a gated call out. It waits until the server has come to it, or the call has ended.
 func (c *Call) Pass() {
@@ -213,6 +218,7 @@ func (s *Server) Watch(req *probev1.WatchRequest, stream grpc.ServerStreamingSer
 		if err := stream.Send(unknown(plan, &probev1.WatchResponse{Index: i, Text: text(plan, req.GetText())})); err != nil {
 			return err
 		}
+		c.sent.Add(1)
 	}
 	return end(ctx, plan)
 }
