@@ -32,7 +32,7 @@ type Accepted struct {
 	single  single
 	replied bool
 
-	reader reader
+	reader *reader // of client-streaming calls
 }
 
 // Accept returns ss as the stream of the call c. On client-streaming calls a goroutine reads from ss, since nothing else can end a read
@@ -41,7 +41,7 @@ type Accepted struct {
 func Accept(c *Call, ss grpc.ServerStream, run func(func())) *Accepted {
 	s := &Accepted{ServerStream: ss, ctx: NewContext(ss.Context(), c), call: c, run: run}
 	if c.Method.Kind().Client {
-		s.reader.stop = make(chan struct{})
+		s.reader = &reader{stop: make(chan struct{})}
 	}
 	c.base = s
 	return s
@@ -113,14 +113,18 @@ func (s *Accepted) peek() (*Frame, error) { return s.single.peek(s.receiveOnly) 
 
 func (s *Accepted) look() *Frame { return s.single.look() }
 
-func (s *Accepted) stopRequests() { s.reader.close() }
+func (s *Accepted) stopRequests() {
+	if s.reader != nil {
+		s.reader.close()
+	}
+}
 
 func (s *Accepted) release() { s.single.release() }
 
 // reader reads requests from the gRPC stream on a goroutine of its own, one at a time and only when asked, so that flow control is kept.
 type reader struct {
 	once    sync.Once
-	stop    chan struct{} // nil if the method is not client-streaming
+	stop    chan struct{}
 	want    chan struct{}
 	got     chan error
 	in      Frame // belongs to the goroutine between want and got
@@ -128,11 +132,7 @@ type reader struct {
 	err     error
 }
 
-func (r *reader) close() {
-	if r.stop != nil {
-		r.once.Do(func() { close(r.stop) })
-	}
-}
+func (r *reader) close() { r.once.Do(func() { close(r.stop) }) }
 
 // receive takes the next request, or the error that ended them, or returns when the reader is closed.
 func (r *reader) receive(s *Accepted, m any) error {

@@ -43,6 +43,10 @@ const (
 	connWindow   = 16 << 20
 )
 
+// streamWorkers are goroutines that serve one call after another. A call beyond them gets a goroutine of its own, whose stack has to grow, and be
+// copied, several times on the way through the chain.
+const streamWorkers = 32
+
 // Snapshots is where the methods come from; *catalog.Catalog is one.
 type Snapshots interface{ Snapshot() *catalog.Snapshot }
 
@@ -108,7 +112,7 @@ func New(cfg Config) *Server {
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.NumStreamWorkers(8),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.WaitForHandlers(true),
 		// Clients may ping more often than gRPC's five minutes, with idle connections too, since many do so to get past load balancers.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -190,12 +194,21 @@ func (s *Server) shown(p *identity.Principal) func(*catalog.Method) bool {
 // credentialsOf returns what a caller brings in metadata, and in its connection.
 func credentialsOf(ctx context.Context) call.Credentials {
 	c := identity.ReadCredentials(metadata.ValueFromIncomingContext(ctx, "authorization"), metadata.ValueFromIncomingContext(ctx, "x-api-key"))
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			c.TLS = &info.State
-		}
+	if p, ok := peer.FromContext(ctx); ok && p.AuthInfo != nil {
+		c.TLS = tlsState(p.AuthInfo)
 	}
 	return c
+}
+
+// tlsState returns what TLS knows of a caller; nil without TLS. It stands apart since the copy costs an allocation even where it is not made.
+func tlsState(info credentials.AuthInfo) *tls.ConnectionState {
+	if info.AuthType() != "tls" {
+		return nil
+	}
+	if info, ok := info.(credentials.TLSInfo); ok {
+		return &info.State
+	}
+	return nil
 }
 
 // refuse logs what the chain will not see, and returns err.
