@@ -25,6 +25,8 @@ type draft struct {
 	started, deadline timestamppb.Timestamp
 	steps             [12]toolwayv1.AuditStep
 	stepList          [12]*toolwayv1.AuditStep
+	attempt           [1]toolwayv1.AuditAttempt
+	attemptList       [1]*toolwayv1.AuditAttempt
 }
 
 // maxText bounds a text in a record.
@@ -73,7 +75,7 @@ func (s *audited) record(ctx context.Context, c *call.Call, st *status.Status, t
 	s.fill(r, c)
 	ended(ctx, r, c, st)
 	d.addSteps(c, took)
-	attempts(r, c)
+	d.addAttempts(c)
 	return r
 }
 
@@ -169,18 +171,23 @@ func (d *draft) addSteps(c *call.Call, took time.Duration) {
 	d.record.Steps = list
 }
 
-func attempts(r *toolwayv1.AuditRecord, c *call.Call) {
-	if len(c.Attempts) == 0 {
+// addAttempts adds the attempts, of which there is one mostly.
+func (d *draft) addAttempts(c *call.Call) {
+	n := len(c.Attempts)
+	if n == 0 {
 		return
 	}
-	all := make([]toolwayv1.AuditAttempt, len(c.Attempts))
-	r.Attempts = make([]*toolwayv1.AuditAttempt, len(all))
+	all, list := d.attempt[:], d.attemptList[:]
+	if n > len(all) {
+		all, list = make([]toolwayv1.AuditAttempt, n), make([]*toolwayv1.AuditAttempt, n)
+	}
 	for i, from := range c.Attempts {
 		to := &all[i]
 		to.Backend, to.Target, to.Code, to.Outcome, to.Why = from.Backend, from.Target, codeName(from.Code), string(from.Outcome), text(from.Why)
 		to.AtMs, to.TookMs = milliseconds(from.Start), milliseconds(from.End-from.Start)
-		r.Attempts[i] = to
+		list[i] = to
 	}
+	d.record.Attempts = list
 }
 
 // milliseconds rounds to a tenth of a microsecond, so that JSON stays short.

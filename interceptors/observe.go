@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
 // scope names what traces and measures.
@@ -43,7 +44,9 @@ func Observe(o Options) Policy {
 	if o.Meter != nil {
 		ob.meter = newMeasures(o.Meter.Meter(scope))
 	}
-	return Every("observe", ob.intercept)
+	return Policy{Name: "observe", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+		return (&methodObserver{ob, ob.log.With(slog.String("method", m.FullMethod), slog.String("backend", m.Backend.Name))}).intercept
+	}}
 }
 
 type observer struct {
@@ -52,7 +55,14 @@ type observer struct {
 	meter  *measures    // nil: no metrics
 }
 
-func (ob *observer) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// methodObserver observes the calls of one method. Its log has been told what its lines have in common: a record takes five more facts without
+// allocating.
+type methodObserver struct {
+	*observer
+	log *slog.Logger
+}
+
+func (ob *methodObserver) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := stream.Context()
 	c := call.FromContext(ctx)
 	var span trace.Span
@@ -78,7 +88,7 @@ func (ob *observer) intercept(srv any, stream grpc.ServerStream, info *grpc.Stre
 	return err
 }
 
-func (ob *observer) finish(ctx context.Context, c *call.Call, span trace.Span, code codes.Code, message string) {
+func (ob *methodObserver) finish(ctx context.Context, c *call.Call, span trace.Span, code codes.Code, message string) {
 	took := time.Since(c.Start)
 	if ob.meter != nil {
 		ob.meter.end(ctx, c, code, took)
@@ -97,18 +107,18 @@ func (ob *observer) finish(ctx context.Context, c *call.Call, span trace.Span, c
 	if !ob.log.Enabled(ctx, lvl) {
 		return
 	}
-	attrs := [...]slog.Attr{
-		slog.String("door", string(c.Door)), slog.String("method", c.Method.FullMethod), slog.String("code", codeName(code)),
-		slog.Float64("duration_ms", float64(took.Microseconds())/1000), slog.String("trace_id", c.TraceID), slog.String("call_id", c.ID), slog.String("backend", c.Method.Backend.Name),
-		slog.Int("attempts", len(c.Attempts)), slog.String("message", message[:min(len(message), maxLogged)]),
+	attrs := [7]slog.Attr{
+		slog.String("door", string(c.Door)), slog.String("code", codeName(code)), slog.Float64("duration_ms", float64(took.Microseconds())/1000),
+		slog.String("trace_id", c.TraceID), slog.String("call_id", c.ID),
 	}
-	n := len(attrs)
-	if code == codes.OK {
-		n--
+	n := 5
+	if len(c.Attempts) > 1 { // the usual case is not worth a word
+		attrs[n] = slog.Int("attempts", len(c.Attempts))
+		n++
 	}
-	if len(c.Attempts) <= 1 { // the usual case is not worth a word
-		n--
-		attrs[len(attrs)-2] = attrs[len(attrs)-1]
+	if code != codes.OK {
+		attrs[n] = slog.String("message", message[:min(len(message), maxLogged)])
+		n++
 	}
 	ob.log.LogAttrs(ctx, lvl, "call", attrs[:n]...)
 }
