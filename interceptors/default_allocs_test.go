@@ -15,7 +15,7 @@ import (
 
 // TestDefaultChainAllocations holds the chain of a plain method to ten allocations. The race detector has pools forget, so it is not for it.
 func TestDefaultChainAllocations(t *testing.T) {
-	const most = 10
+	const most = 10 // and former
 	m := method(t, "UnaryCall")
 	wire := marshal(t, &testpb.SimpleRequest{ResponseSize: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -34,6 +34,6 @@ func TestDefaultChainAllocations(t *testing.T) {
 		return best
 	}
 	if got := least(interceptors.Default(meshDefaults())...) - least(); got > most {
-		t.Errorf("the default chain makes %v allocations a call, want at most %d", got, most)
+		t.Errorf("the default chain makes %v allocations a call, and made %d, which is the most that it may: find the new ones with go test ./interceptors -run xxx -bench Chain -memprofile m -memprofilerate 1", got, most)
 	}
 }

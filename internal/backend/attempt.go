@@ -86,6 +86,9 @@ func (r *Router) prepare(ctx context.Context, c *call.Call) (*dial.Conn, context
 			out = withCredentials(out, pairs)
 		}
 	}
+	if len(out) == 0 && !ok {
+		return conn, ctx, nil
+	}
 	return conn, metadata.NewOutgoingContext(ctx, out), nil
 }
 
