@@ -55,6 +55,8 @@ func TestDiskFull(t *testing.T) {
 		}
 		before = append(before, key)
 	}
+	done := m.submit(t, "task before")
+	m.awaitTask(t, done)
 	filler := filepath.Join("/proc", strconv.Itoa(m.PID()), "root", dir, "filler")
 	if err := fill(filler); err != nil {
 		t.Fatal(err)
@@ -77,10 +79,21 @@ func TestDiskFull(t *testing.T) {
 	if err := m.watch(ctx); err != nil {
 		t.Errorf("a call that needs no store: %v", err)
 	}
+	if v, err := m.makeTask(ctx, "task refused", false); err == nil || v.ID != "" || backend.count("task refused") != 0 {
+		t.Errorf("a task on a full disk: %+v, %v; %d executions; want it refused", v, err, backend.count("task refused"))
+	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	m.awaitStore(t, "up")
+	if v := m.task(t, done); v.State != "STATE_COMPLETED" {
+		t.Errorf("task of before: %+v, want it completed", v)
+	}
+	for _, key := range []string{"task refused", "task after"} {
+		if v := m.awaitTask(t, m.submit(t, key)); v.State != "STATE_COMPLETED" || backend.count(key) != 1 {
+			t.Errorf("%s, once there is room: %+v after %d executions, want it completed", key, v, backend.count(key))
+		}
+	}
 	for i, key := range before {
 		// What became of a call that was answered while the disk was full is recorded a little later.
 		run.Eventually(t, "the answer under "+key+" is replayed", func() bool {
