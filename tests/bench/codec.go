@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -144,9 +143,9 @@ func turns(fs []func() error, rounds int, turn time.Duration) (took, allocs []fl
 // repeat calls f and says what processor time this process took meanwhile, and how many objects it allocated.
 func repeat(f func() error, times int) (used time.Duration, allocs uint64, err error) {
 	var before, after runtime.MemStats
-	var from, to syscall.Rusage
 	runtime.ReadMemStats(&before)
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &from); err != nil {
+	from, err := ownCPU()
+	if err != nil {
 		return 0, 0, err
 	}
 	for range times {
@@ -154,9 +153,10 @@ func repeat(f func() error, times int) (used time.Duration, allocs uint64, err e
 			return 0, 0, err
 		}
 	}
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &to); err != nil {
+	to, err := ownCPU()
+	if err != nil {
 		return 0, 0, err
 	}
 	runtime.ReadMemStats(&after)
-	return time.Duration(to.Utime.Nano() + to.Stime.Nano() - from.Utime.Nano() - from.Stime.Nano()), after.Mallocs - before.Mallocs, nil
+	return to - from, after.Mallocs - before.Mallocs, nil
 }

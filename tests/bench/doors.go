@@ -100,14 +100,15 @@ func tableOf(s shape, of plan, paths []*path, all figures) *table {
 	for _, n := range of.callers {
 		t.head = append(t.head, fmt.Sprintf("calls/s, %d callers", n), "p50", "p99")
 	}
-	t.head = append(t.head, fmt.Sprintf("CPU a call, %d callers", at), "allocations", "KB allocated")
+	t.head = append(t.head, fmt.Sprintf("calls by CPU, %d callers", at), "proxy's CPU", "allocations", "KB allocated")
 	base := []string{direct + ": calls/s, µs"}
 	for _, n := range of.callers {
 		d := all[cell{s.name, n}][direct]
 		base = append(base, fmt.Sprintf("%.0f", d.rate), fmt.Sprintf("%.0f", d.p50*1e6), fmt.Sprintf("%.0f", d.p99*1e6))
 	}
 	backend := all[cell{s.name, at}][direct].backendCPU
-	t.add(append(base, fmt.Sprintf("%.0f", backend*1e6), "–", "–")...)
+	whole := all[cell{s.name, at}][direct].allCPU
+	t.add(append(base, fmt.Sprintf("%.0f", whole*1e6), fmt.Sprintf("%.0f", backend*1e6), "–", "–")...)
 	for _, p := range paths[1:] {
 		if p.open(s) == nil {
 			continue
@@ -118,7 +119,7 @@ func tableOf(s shape, of plan, paths []*path, all figures) *table {
 			row = append(row, ratio(f.rate, d.rate), ratio(f.p50, d.p50), ratio(f.p99, d.p99))
 		}
 		f := all[cell{s.name, at}][p.name]
-		row = append(row, ratio(f.proxyCPU, backend))
+		row = append(row, ratio(whole, f.allCPU), ratio(f.proxyCPU, backend))
 		if p.proxy.admin == "" {
 			row = append(row, "–", "–")
 		} else {
@@ -126,7 +127,8 @@ func tableOf(s shape, of plan, paths []*path, all figures) *table {
 		}
 		t.add(row...)
 	}
-	t.note("CPU is the proxy's, as a multiple of what the backend itself uses for a direct call.")
+	t.note("Calls by CPU: the processor time of a direct call, load and backend together, ÷ that of load, proxy and backend; what calls/s would be on a machine")
+	t.note("that does nothing else. The proxy's CPU is a multiple of what the backend itself uses for a direct call.")
 	return t
 }
 

@@ -30,6 +30,7 @@ type sample struct {
 	rate                                float64 // calls a second
 	p50, p99                            float64 // seconds
 	backendCPU, proxyCPU, allocs, bytes float64 // a call; CPU in seconds
+	allCPU                              float64 // a call, of the load too
 }
 
 // measure calls for a while and says what that took.
@@ -42,7 +43,15 @@ func (p *path) measure(ctx context.Context, s shape, backend process, callers in
 	if err != nil {
 		return sample{}, err
 	}
+	mine, err := ownCPU()
+	if err != nil {
+		return sample{}, err
+	}
 	out, calls, err := load(ctx, p.open(s), callers, length)
+	if err != nil {
+		return sample{}, err
+	}
+	mine2, err := ownCPU()
 	if err != nil {
 		return sample{}, err
 	}
@@ -56,6 +65,7 @@ func (p *path) measure(ctx context.Context, s shape, backend process, callers in
 	}
 	n := float64(calls)
 	out.backendCPU, out.proxyCPU = (b2.cpu-b.cpu).Seconds()/n, (m2.cpu-m.cpu).Seconds()/n
+	out.allCPU = out.backendCPU + out.proxyCPU + (mine2-mine).Seconds()/n
 	out.allocs, out.bytes = (m2.allocs-m.allocs)/n, (m2.allocatedByte-m.allocatedByte)/n
 	return out, nil
 }
@@ -124,6 +134,7 @@ func middle(samples []sample) sample {
 		rate: of(func(s sample) float64 { return s.rate }), p50: of(func(s sample) float64 { return s.p50 }), p99: of(func(s sample) float64 { return s.p99 }),
 		backendCPU: of(func(s sample) float64 { return s.backendCPU }), proxyCPU: of(func(s sample) float64 { return s.proxyCPU }),
 		allocs: of(func(s sample) float64 { return s.allocs }), bytes: of(func(s sample) float64 { return s.bytes }),
+		allCPU: of(func(s sample) float64 { return s.allCPU }),
 	}
 }
 

@@ -33,7 +33,7 @@ var parts = []part{
 	{"doors", func(ctx context.Context, quick bool, doc *document, found results) error {
 		of := plan{shapes, []int{1, 16, 64}, 3, 800 * time.Millisecond, true}
 		if quick {
-			of = plan{[]shape{shapes[0], shapes[1], shapes[3]}, []int{16}, 3, 400 * time.Millisecond, false}
+			of = plan{[]shape{shapes[0], shapes[1], shapes[3]}, []int{16}, 3, 250 * time.Millisecond, false}
 		}
 		all, err := doors(ctx, of, doc)
 		found.doors(all)
