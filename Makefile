@@ -22,6 +22,10 @@ build: ## Build bin/toolway and the services
 run: build ## Run the mesh in front of the logs service, with three commands to try
 	@deploy/local/run.sh
 
+.PHONY: demo-incident
+demo-incident: ## An incident from fault to audit trail: a shop, five services, one mesh, in half a minute
+	@go -C tests run ./demo
+
 .PHONY: test
 test: ## Test everything: units, and the built binary before real servers
 	go test ./...

@@ -3,6 +3,7 @@ package incidents
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -148,7 +149,7 @@ func (s *Server) follow(ctx context.Context, r *record, step *stepRow, kind work
 		}
 		if action.GetState() != told {
 			told = action.GetState()
-			if err := s.note(ctx, r.id, step.number, "the action is recorded and goes on"); err != nil {
+			if err := s.note(ctx, r.id, step.number, "the action is recorded, and "+strings.ToLower(strings.TrimPrefix(told.String(), "STATE_"))); err != nil {
 				return nil, err
 			}
 		}

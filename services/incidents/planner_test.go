@@ -170,6 +170,7 @@ func TestRules(t *testing.T) {
 		{"metrics_query", "restarts of web", `{"series":[{"samples":[{"value":0}]}]}`},
 		{"metrics_query", "connections of web", `{}`},
 		{"runbooks_search", "runbooks of web", `{}`},
+		{"runbooks_search", "cure of web", `{"matches":[{"runbook":{"name":"runbooks/other","services":["db"]}},{"runbook":{"name":"runbooks/web","services":["web"]}}]}`},
 	}
 	with := func(changes ...reply) []reply {
 		out := slices.Clone(healthy)
@@ -217,6 +218,9 @@ func TestRules(t *testing.T) {
 			first := d.Findings[0]
 			if !strings.HasPrefix(first.GetCause(), test.cause) || first.GetConfidence() < test.least-1e-9 || first.GetConfidence() > test.most+1e-9 || len(first.GetEvidence()) == 0 {
 				t.Errorf("finding: %v, want %q with %v to %v", first, test.cause, test.least, test.most)
+			}
+			if first.GetRunbook() != "runbooks/web" {
+				t.Errorf("runbook %q, want the one that is about the service", first.GetRunbook())
 			}
 			if restarts := len(d.Steps) == 1 && d.Steps[0].Tool == "workloads_restart"; restarts != test.restarts {
 				t.Errorf("steps: %v, want a restart: %t", d.Steps, test.restarts)

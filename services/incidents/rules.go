@@ -21,8 +21,8 @@ import (
 )
 
 // Rules is the planner that needs no model. For the service with the symptom it looks at the workload (triage), then at the same time at its errors in the logs,
-// its metrics and the runbooks. Where most errors name another service it looks at that one in the same way, and so on. It weighs what was found, and if a
-// restart is what mends the likeliest cause, and the diagnosis may remediate, proposes one, and then watches whether the errors cease.
+// its metrics and the runbooks. Where most errors name another service it looks at that one in the same way, and so on. It weighs what was found, looks for a runbook
+// of the likeliest cause, and if a restart is what mends the likeliest cause, and the diagnosis may remediate, proposes one, and then watches whether the errors cease.
 //
 // It knows services by one name: the value of a label of their metrics and of a field of their logs, and the workload's id. The zero value works.
 type Rules struct {
@@ -52,6 +52,7 @@ const (
 	askWorkload = "workload"
 	askLogs     = "errors in the logs"
 	askRunbooks = "runbooks"
+	askCure     = "cure"
 	askRestart  = "restart"
 	askAfter    = "error ratio after the restart"
 )
@@ -104,6 +105,10 @@ func (r Rules) Plan(_ context.Context, c Case) (Decision, error) {
 	}
 	verdict := r.weigh(views)
 	last := views[len(views)-1]
+	if last.cure == nil && verdict.words != "" {
+		step := last.step(agentRunbooks, "runbooks_search", askCure, "runbooks for the likeliest cause", &runbooksv1.SearchRunbooksRequest{Query: last.service + " " + verdict.words, Service: last.service, Limit: 3})
+		return Decision{Findings: verdict.findings, Steps: []Step{step}}, nil
+	}
 	switch {
 	case c.Action == nil && c.Remediate && verdict.restart && verdict.findings[0].Confidence >= r.Threshold:
 		return Decision{Findings: verdict.findings, Steps: []Step{r.restart(last, verdict.findings[0].GetCause())}}, nil
@@ -204,9 +209,9 @@ type view struct {
 	workload *workloadsv1.Workload // empty if it could not be read
 	logs     *Step
 	entries  []*logsv1.LogEntry
-	more     bool // there are further entries
-	runbooks *Step
-	matches  []*runbooksv1.SearchRunbooksResponse_Match
+	more     bool  // there are further entries
+	runbooks *Step // of the symptom
+	cure     *Step // runbooks of the likeliest cause
 	triage   Step
 	numbers  map[string]Step // by signal
 }
@@ -231,9 +236,8 @@ func (r Rules) see(c Case, service string) *view {
 			v.entries, v.more = found.GetEntries(), found.GetNextPageToken() != ""
 		case askRunbooks:
 			v.runbooks = step
-			var found runbooksv1.SearchRunbooksResponse
-			read(*step, &found)
-			v.matches = found.GetMatches()
+		case askCure:
+			v.cure = step
 		default:
 			v.numbers[ask] = *step
 		}

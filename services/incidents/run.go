@@ -282,6 +282,7 @@ func (s *Server) progress(c *change, step *stepRow, message string) {
 type outcome struct {
 	Result
 	action string
+	brief  string // the reply in a few words, for readers of events
 }
 
 // done records what came of a step.
@@ -305,7 +306,7 @@ func (c *change) result(step *stepRow, out outcome) {
 		c.Action.Outcome, c.Action.Detail = out.action, out.Message
 	}
 	if step.started {
-		text := cmp.Or(out.action, "answered")
+		text := cmp.Or(out.action, out.brief, "answered")
 		if out.Message != "" {
 			text = out.Message
 			if out.action != "" {
@@ -336,7 +337,7 @@ func (s *Server) read(ctx context.Context, r *record, tool tool, request proto.M
 			if err != nil {
 				return &outcome{Result: Result{Code: codes.Internal, Message: clip(err.Error(), maxText)}}
 			}
-			return &outcome{Result: Result{Code: codes.OK, Reply: b, Cut: cut}}
+			return &outcome{Result: Result{Code: codes.OK, Reply: b, Cut: cut}, brief: brief(reply)}
 		}
 		if ctx.Err() != nil {
 			return nil

@@ -1,6 +1,7 @@
 package incidents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -160,6 +161,34 @@ func shorter(f protoreflect.FieldDescriptor, v protoreflect.Value, texts, items 
 		}
 	}
 	return protoreflect.Value{}, false
+}
+
+// brief says in a few words what a tool has answered.
+func brief(reply proto.Message) string {
+	switch r := reply.(type) {
+	case *logsv1.SearchLogsResponse:
+		more := ""
+		if r.GetNextPageToken() != "" {
+			more = "more than "
+		}
+		return fmt.Sprintf("%s%d entries", more, len(r.GetEntries()))
+	case *metricsv1.QueryInstantResponse:
+		if len(r.GetSeries()) == 1 && len(r.GetSeries()[0].GetSamples()) == 1 {
+			return fmt.Sprintf("%.3g", r.GetSeries()[0].GetSamples()[0].GetValue())
+		}
+		return fmt.Sprintf("%d series", len(r.GetSeries()))
+	case *metricsv1.QueryRangeResponse:
+		return fmt.Sprintf("%d series", len(r.GetSeries()))
+	case *runbooksv1.SearchRunbooksResponse:
+		var titles []string
+		for _, m := range r.GetMatches() {
+			titles = append(titles, m.GetRunbook().GetTitle())
+		}
+		return cmp.Or(strings.Join(titles, "; "), "none")
+	case *workloadsv1.Workload:
+		return fmt.Sprintf("%s, generation %d, %d crashes", strings.ToLower(strings.TrimPrefix(r.GetState().String(), "STATE_")), r.GetGeneration(), r.GetCrashes())
+	}
+	return ""
 }
 
 // clip cuts a text to at most limit bytes, an ellipsis included, and makes it valid UTF-8.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	incidentsv1 "github.com/toolway/toolway/gen/agentops/incidents/v1"
+	runbooksv1 "github.com/toolway/toolway/gen/agentops/runbooks/v1"
 	workloadsv1 "github.com/toolway/toolway/gen/agentops/workloads/v1"
 )
 
@@ -31,7 +32,8 @@ var (
 // verdict is what the evidence comes to: at least one finding.
 type verdict struct {
 	findings []*incidentsv1.Finding
-	restart  bool // the first one is mended by a restart of the last service
+	restart  bool   // the first one is mended by a restart of the last service
+	words    string // that a runbook of the first one may have
 }
 
 // weight is evidence and how much it says: 0 nothing, 1 all.
@@ -43,6 +45,7 @@ type weight struct {
 // hypothesis is a cause, before it is weighed.
 type hypothesis struct {
 	cause   string
+	words   string
 	restart bool
 	weights []weight
 }
@@ -67,10 +70,10 @@ func (r Rules) weigh(views []*view) verdict {
 	seen := last.look()
 	chain := chain(views, r.Peer)
 
-	exhausted := hypothesis{cause: last.service + " runs out of connections or memory and does not give them back", restart: true}
-	crashes := hypothesis{cause: last.service + " crashes again and again"}
-	broken := hypothesis{cause: last.service + " answers with errors, for a reason that the evidence does not show"}
-	slow := hypothesis{cause: last.service + " is slow"}
+	exhausted := hypothesis{cause: last.service + " runs out of connections or memory and does not give them back", words: "pool exhausted leak memory", restart: true}
+	crashes := hypothesis{cause: last.service + " crashes again and again", words: "crash restart panic killed"}
+	broken := hypothesis{cause: last.service + " answers with errors, for a reason that the evidence does not show", words: "errors 5xx"}
+	slow := hypothesis{cause: last.service + " is slow", words: "slow latency timeout"}
 
 	if seen.full != nil {
 		exhausted.add(0.6, seen.full)
@@ -119,7 +122,7 @@ func (r Rules) weigh(views []*view) verdict {
 	if len(found) == 0 {
 		return verdict{findings: []*incidentsv1.Finding{nothing(last)}}
 	}
-	v := verdict{restart: found[0].restart && last.workload.GetGeneration() > 0}
+	v := verdict{words: found[0].words, restart: found[0].restart && last.workload.GetGeneration() > 0}
 	for i, h := range found {
 		finding := &incidentsv1.Finding{Cause: h.cause, Confidence: h.confidence()}
 		if match, e := last.runbook(); match != "" && i == 0 {
@@ -155,7 +158,7 @@ func nothing(v *view) *incidentsv1.Finding {
 // all are the steps about a service.
 func (v *view) all() []Step {
 	steps := []Step{v.triage}
-	for _, step := range []*Step{v.logs, v.runbooks} {
+	for _, step := range []*Step{v.logs, v.runbooks, v.cure} {
 		if step != nil {
 			steps = append(steps, *step)
 		}
@@ -224,11 +227,18 @@ func (v *view) look() sight {
 	return s
 }
 
-// runbook is the best match that is about the service, and what was found.
+// runbook is the best match that is about the service, of the cause or else of the symptom, and what was found.
 func (v *view) runbook() (name string, _ *incidentsv1.Evidence) {
-	for _, m := range v.matches {
-		if slices.Contains(m.GetRunbook().GetServices(), v.service) {
-			return m.GetRunbook().GetName(), evidence(*v.runbooks, fmt.Sprintf("the runbook %q is about it", m.GetRunbook().GetTitle()))
+	for _, step := range []*Step{v.cure, v.runbooks} {
+		if step == nil {
+			continue
+		}
+		var found runbooksv1.SearchRunbooksResponse
+		read(*step, &found)
+		for _, m := range found.GetMatches() {
+			if slices.Contains(m.GetRunbook().GetServices(), v.service) {
+				return m.GetRunbook().GetName(), evidence(*step, fmt.Sprintf("the runbook %q is about it", m.GetRunbook().GetTitle()))
+			}
 		}
 	}
 	return "", nil
