@@ -1271,15 +1271,15 @@ const file_toolway_v1_tasks_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tB\x03\xe0A\x02R\x02id\x12\"\n" +
 	"\rlast_event_id\x18\x02 \x01(\tR\vlastEventId\"@\n" +
 	"\x11WatchTaskResponse\x12+\n" +
-	"\x05event\x18\x01 \x01(\v2\x15.toolway.v1.TaskEventR\x05event2\xef\x05\n" +
-	"\vTaskService\x12n\n" +
+	"\x05event\x18\x01 \x01(\v2\x15.toolway.v1.TaskEventR\x05event2\xf7\x05\n" +
+	"\vTaskService\x12p\n" +
 	"\n" +
-	"CreateTask\x12\x1d.toolway.v1.CreateTaskRequest\x1a\x1e.toolway.v1.CreateTaskResponse\"!҅\x19\x03\xa8\x01\x02\x82\xd3\xe4\x93\x02\x14:\x01*b\x04task\"\t/v1/tasks\x12c\n" +
+	"CreateTask\x12\x1d.toolway.v1.CreateTaskRequest\x1a\x1e.toolway.v1.CreateTaskResponse\"#҅\x19\x05(\x00\xa8\x01\x02\x82\xd3\xe4\x93\x02\x14:\x01*b\x04task\"\t/v1/tasks\x12c\n" +
 	"\aGetTask\x12\x1a.toolway.v1.GetTaskRequest\x1a\x1b.toolway.v1.GetTaskResponse\"\x1f\x82\xd3\xe4\x93\x02\x16b\x04task\x12\x0e/v1/tasks/{id}\x90\x02\x01\x12^\n" +
 	"\tListTasks\x12\x1c.toolway.v1.ListTasksRequest\x1a\x1d.toolway.v1.ListTasksResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/tasks\x90\x02\x01\x12v\n" +
 	"\n" +
-	"CancelTask\x12\x1d.toolway.v1.CancelTaskRequest\x1a\x1e.toolway.v1.CancelTaskResponse\")\x82\xd3\xe4\x93\x02 :\x01*b\x04task\"\x15/v1/tasks/{id}:cancel\x90\x02\x02\x12\x84\x01\n" +
-	"\x10ProvideTaskInput\x12#.toolway.v1.ProvideTaskInputRequest\x1a$.toolway.v1.ProvideTaskInputResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*b\x04task\"\x14/v1/tasks/{id}:input\x12\xab\x01\n" +
+	"CancelTask\x12\x1d.toolway.v1.CancelTaskRequest\x1a\x1e.toolway.v1.CancelTaskResponse\")\x82\xd3\xe4\x93\x02 :\x01*b\x04task\"\x15/v1/tasks/{id}:cancel\x90\x02\x02\x12\x8a\x01\n" +
+	"\x10ProvideTaskInput\x12#.toolway.v1.ProvideTaskInputRequest\x1a$.toolway.v1.ProvideTaskInputResponse\"+҅\x19\x02(\x00\x82\xd3\xe4\x93\x02\x1f:\x01*b\x04task\"\x14/v1/tasks/{id}:input\x12\xab\x01\n" +
 	"\tWatchTask\x12\x1c.toolway.v1.WatchTaskRequest\x1a\x1d.toolway.v1.WatchTaskResponse\"_҅\x194\x92\x011\n" +
 	"\rlast_event_id\x12\x0eevent.event_id\x1a\x10event.event_type\x82\xd3\xe4\x93\x02\x1eb\x05event\x12\x15/v1/tasks/{id}/events\x90\x02\x010\x01B\x9a\x01\n" +
 	"\x0ecom.toolway.v1B\n" +
