@@ -30,7 +30,8 @@ const everything = "*"
 // maxQueryBytes bounds what one query can ask for: regular expressions are compiled while it is parsed, which no deadline ends.
 const maxQueryBytes = 4 << 10
 
-// parseFilter checks a LogsQL filter and returns it in canonical form, without query options: those could lift the time range.
+// parseFilter checks a LogsQL filter and returns it in canonical form, without query options: those could lift the time range, and are refused
+// in subqueries for that.
 func parseFilter(query string, now time.Time) (canonical string, err error) {
 	if strings.TrimSpace(query) == "" {
 		return everything, nil
@@ -48,7 +49,26 @@ func parseFilter(query string, now time.Time) (canonical string, err error) {
 	if err != nil {
 		return "", refusal(query, now, err)
 	}
-	return f.String(), nil
+	canonical = f.String()
+	if optionsCall.MatchString(blank(canonical)) {
+		at := -1
+		if place := optionsCall.FindStringIndex(blank(query)); place != nil {
+			at = place[0]
+		}
+		return "", &QueryError{Text: "options of a subquery are not served: they could lift the time range; leave them out", Position: at}
+	}
+	return canonical, nil
+}
+
+var (
+	// optionsCall is where a query, or one inside it, has options.
+	optionsCall = regexp.MustCompile(`\boptions\s*\(`)
+	quotation   = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*'|`[^`]*`")
+)
+
+// blank puts spaces where a query has quotations, whose texts are not its language.
+func blank(query string) string {
+	return quotation.ReplaceAllStringFunc(query, func(q string) string { return strings.Repeat(" ", len(q)) })
 }
 
 // refusal says whether a query that is not a filter is one with pipes, or does not parse.

@@ -37,6 +37,7 @@ func TestSearchFinds(t *testing.T) {
 		{"field", &logsv1.SearchLogsRequest{Query: "level:INFO and http.status:>=500"}, []string{"request done"}},
 		{"or", &logsv1.SearchLogsRequest{Query: "service:carts or refused"}, []string{"request done", "connection refused by orders"}},
 		{"relative time", &logsv1.SearchLogsRequest{Query: "_time:150s"}, []string{"request done", "request done"}},
+		{"subquery", &logsv1.SearchLogsRequest{Query: "service:in(refused | fields service)"}, []string{"request done", "connection refused by orders"}},
 		{"nothing", &logsv1.SearchLogsRequest{Query: "absent"}, []string{}},
 		{"oldest first", &logsv1.SearchLogsRequest{Query: "service:orders", Order: logsv1.Order_ORDER_OLDEST_FIRST}, []string{"connection refused by orders", "request done"}},
 		{"explicit range", &logsv1.SearchLogsRequest{StartTime: timestamppb.New(now.Add(-3 * time.Hour)), EndTime: timestamppb.New(now.Add(-time.Hour))}, []string{"too old for the default range"}},
@@ -149,6 +150,7 @@ func TestSearchRefuses(t *testing.T) {
 		{"regular expression", &logsv1.SearchLogsRequest{Query: `msg:~"["`}, "query", "missing closing ]"},
 		{"long query", &logsv1.SearchLogsRequest{Query: strings.Repeat("a ", 2049)}, "query", "4098 bytes"},
 		{"pipe", &logsv1.SearchLogsRequest{Query: "refused | stats count()"}, "query", "pipes"},
+		{"options of a subquery", &logsv1.SearchLogsRequest{Query: `"options(x)" level:in(options(ignore_global_time_filter=true) * | fields level)`}, "query", "could lift the time range; leave them out (at byte 22)"},
 		{"page size above", &logsv1.SearchLogsRequest{PageSize: 1001}, "page_size", "0 to 1000"},
 		{"page size below", &logsv1.SearchLogsRequest{PageSize: -1}, "page_size", "0 to 1000"},
 		{"end before start", &logsv1.SearchLogsRequest{StartTime: timestamppb.New(now), EndTime: timestamppb.New(now.Add(-time.Second))}, "end_time", "swap"},
@@ -175,6 +177,48 @@ func TestSearchRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever the engine: no range without bounds, no query without, and the place of a mistake. TestVictoriaLogs has the third.
+func TestRestricted(t *testing.T) {
+	_, url := startLoki(t)
+	for name, engine := range map[string]logs.Engine{"embedded": openEmbedded(t), "loki": openLoki(t, url, logs.LokiOptions{})} {
+		t.Run(name, func(t *testing.T) {
+			client, _ := start(t, engine, logs.Options{})
+			wantRestricted(t, client)
+		})
+	}
+}
+
+func wantRestricted(t *testing.T, client logsv1.LogServiceClient) {
+	t.Helper()
+	now := time.Now()
+	for _, test := range []struct {
+		req         *logsv1.SearchLogsRequest
+		field, text string
+	}{
+		{&logsv1.SearchLogsRequest{Query: "level:ERROR and (refused"}, "query", "(at byte 24)"},
+		{&logsv1.SearchLogsRequest{Query: "refused | delete level"}, "query", "pipes"},
+		{&logsv1.SearchLogsRequest{Query: strings.Repeat("a ", 2049)}, "query", "4098 bytes"},
+		{&logsv1.SearchLogsRequest{Query: "service:~\"[\""}, "query", "missing closing ]"},
+		{&logsv1.SearchLogsRequest{Query: "level:in(options(ignore_global_time_filter=true) * | fields level)"}, "query", "(at byte "},
+		{&logsv1.SearchLogsRequest{StartTime: timestamppb.New(now.Add(-32 * 24 * time.Hour))}, "start_time", "search in parts"},
+		{&logsv1.SearchLogsRequest{StartTime: timestamppb.New(time.Unix(0, 0)), EndTime: timestamppb.New(now)}, "start_time", "search in parts"},
+		{&logsv1.SearchLogsRequest{PageSize: 1001}, "page_size", "0 to 1000"},
+	} {
+		_, err := client.SearchLogs(within(t), test.req)
+		wantCode(t, err, codes.InvalidArgument)
+		bad, ok := detail[*errdetails.BadRequest](err)
+		if !ok || len(bad.FieldViolations) != 1 || bad.FieldViolations[0].Field != test.field || !strings.Contains(bad.FieldViolations[0].Description, test.text) {
+			t.Errorf("SearchLogs(%v): violations = %v, want %s with %q", test.req, bad, test.field, test.text)
+		}
+	}
+	stream, err := client.TailLogs(within(t), &logsv1.TailLogsRequest{StartTime: timestamppb.New(now.Add(-32 * 24 * time.Hour))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = ended(stream)
+	wantCode(t, err, codes.InvalidArgument)
 }
 
 func TestSearchAfterClose(t *testing.T) {
