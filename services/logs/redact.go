@@ -26,8 +26,8 @@ const (
 // pattern is one thing to take out.
 type pattern struct {
 	name string
-	// hint has texts of which one is there wherever the pattern fits, since looking for it is much quicker; none: always look.
-	hint []string
+	// may says whether the pattern could fit, much quicker than it would find out; nil: always look.
+	may func(text string) bool
 	// where finds candidates; its last group, or the whole, is what is taken out.
 	where *regexp.Regexp
 	// really decides about a candidate; nil takes every one.
@@ -99,14 +99,17 @@ func (r *Redactor) field(name, value string) (string, int) {
 func (r *Redactor) text(s string) (string, int) {
 	count := 0
 	for _, p := range r.patterns {
-		if len(p.hint) > 0 && !slices.ContainsFunc(p.hint, func(h string) bool { return strings.Contains(s, h) }) {
+		if p.may != nil && !p.may(s) {
 			continue
 		}
 		var out strings.Builder
 		from := 0
 		for _, at := range p.where.FindAllStringSubmatchIndex(s, -1) {
 			start, end := at[len(at)-2], at[len(at)-1]
-			if start < 0 || strings.HasPrefix(s[start:end], "[REDACTED:") || p.really != nil && !p.really(s[start:end]) {
+			if start < 0 {
+				start, end = at[0], at[1]
+			}
+			if strings.HasPrefix(s[start:end], "[REDACTED:") || p.really != nil && !p.really(s[start:end]) {
 				continue
 			}
 			out.WriteString(s[from:start])
@@ -132,21 +135,45 @@ var secretName = regexp.MustCompile(`(?i)(^|[._-])(password|passwd|passphrase|se
 // filter that takes them out breaks good results.
 var builtin = map[string][]pattern{
 	RedactSecrets: {
-		{"private-key", []string{"PRIVATE KEY"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|$)`), nil},
-		{"url-password", []string{"://"}, regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@"'<>]*:([^\s/@"'<>]+)@`), secret},
-		{"jwt", []string{"eyJ"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), nil},
-		{"bearer-token", []string{"earer ", "EARER "}, regexp.MustCompile(`(?i)\bbearer\s+([A-Za-z0-9._~+/-]{16,}=*)`), mixed},
-		{"basic-credential", []string{"asic ", "ASIC "}, regexp.MustCompile(`(?i)\bbasic\s+([A-Za-z0-9+/]{8,}={0,2})`), basic},
-		{"aws-access-key", []string{"AKIA", "ASIA", "ABIA", "ACCA"}, regexp.MustCompile(`\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b`), nil},
-		{"aws-secret-key", []string{"ecret", "ECRET"}, regexp.MustCompile(`(?i)\baws_?secret_?(?:access_?)?key\b["']?\s*[=:]\s*["']?([A-Za-z0-9/+]{40})\b`), nil},
-		{"token", []string{"gh", "glpat-", "xox", "AIza", "_live_", "npm_"}, regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{35}|[sr]k_live_[0-9A-Za-z]{20,}|npm_[A-Za-z0-9]{36})\b`), nil},
+		{"private-key", has("PRIVATE KEY"), regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|$)`), nil},
+		{"url-password", func(s string) bool { return strings.Contains(s, "://") && strings.Contains(s, "@") }, regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@"'<>]*:([^\s/@"'<>]+)@`), secret},
+		{"jwt", has("eyJ"), regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), nil},
+		{"bearer-token", has("earer ", "EARER "), regexp.MustCompile(`(?i)\bbearer\s+([A-Za-z0-9._~+/-]{16,}=*)`), mixed},
+		{"basic-credential", has("asic ", "ASIC "), regexp.MustCompile(`(?i)\bbasic\s+([A-Za-z0-9+/]{8,}={0,2})`), basic},
+		{"aws-access-key", has("AKIA", "ASIA", "ABIA", "ACCA"), regexp.MustCompile(`\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b`), nil},
+		{"aws-secret-key", has("ecret", "ECRET"), regexp.MustCompile(`(?i)\baws_?secret_?(?:access_?)?key\b["']?\s*[=:]\s*["']?([A-Za-z0-9/+]{40})\b`), nil},
+		{"token", has("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AIza", "_live_", "npm_"), regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{35}|[sr]k_live_[0-9A-Za-z]{20,}|npm_[A-Za-z0-9]{36})\b`), nil},
 		// Only where the value is joined to the name, as in a query string, a command line or JSON.
-		{"password", []string{"=", `":`, `\":`}, regexp.MustCompile(`(?i)(?:\b|_)(?:password|passwd|passphrase|pwd|client_?secret|secret_?key|api[_-]?key|access_?token|refresh_?token|auth_?token|session_?token)(?:=|\\?"\s*:\s*)\\?["']?([^\s"'\\,;&)}\]]{4,})`), secret},
+		{"password", has("assword", "ASSWORD", "asswd", "ASSWD", "assphrase", "ASSPHRASE", "pwd", "PWD", "Pwd", "ecret", "ECRET", "key", "KEY", "Key", "oken", "OKEN"), regexp.MustCompile(`(?i)(?:\b|_)(?:password|passwd|passphrase|pwd|client_?secret|secret_?key|api[_-]?key|access_?token|refresh_?token|auth_?token|session_?token)(?:=|\\?"\s*:\s*)\\?["']?([^\s"'\\,;&)}\]]{4,})`), secret},
 	},
 	RedactPII: {
-		{"email", []string{"@"}, regexp.MustCompile(`[A-Za-z0-9._%+-]*[A-Za-z0-9_%+-]@(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24}\b`), email},
-		{"card-number", nil, regexp.MustCompile(`\b(?:\d{13,19}|\d{4}(?: \d{4}){3}|\d{4}(?:-\d{4}){3}|\d{4} \d{6} \d{4,5}|\d{4}-\d{6}-\d{4,5})\b`), card},
+		{"email", has("@"), regexp.MustCompile(`[A-Za-z0-9._%+-]*[A-Za-z0-9_%+-]@(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24}\b`), email},
+		{"card-number", thirteenDigits, regexp.MustCompile(`\b(?:\d{13,19}|\d{4}(?: \d{4}){3}|\d{4}(?:-\d{4}){3}|\d{4} \d{6} \d{4,5}|\d{4}-\d{6}-\d{4,5})\b`), card},
 	},
+}
+
+// has is true for texts with one of the parts.
+func has(parts ...string) func(string) bool {
+	return func(s string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
+	}
+}
+
+// thirteenDigits says whether so many follow each other, with at most one space or - between two.
+func thirteenDigits(s string) bool {
+	run := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= '0' && c <= '9':
+			if run++; run == 13 {
+				return true
+			}
+		case (c == ' ' || c == '-') && i > 0 && s[i-1] >= '0' && s[i-1] <= '9':
+		default:
+			run = 0
+		}
+	}
+	return false
 }
 
 // harmless says whether a value is only a word about a secret, or a mask.

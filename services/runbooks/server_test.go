@@ -301,6 +301,7 @@ func TestSamples(t *testing.T) {
 		"CheckoutLatencyHigh":                "checkout-latency",
 		"checkout is slow since the deploy":  "checkout-latency",
 		"5xx errors began after a rollout":   "error-rate-after-deploy",
+		"payment pool exhausted leak memory": "pool-exhausted",
 		"memory leak in checkout":            "memory-growth",
 		"no space left on device":            "disk-full",
 		"payment: connection refused":        "dependency-down",
