@@ -349,3 +349,32 @@ func startPrometheus(t *testing.T) string {
 	}
 	return fmt.Sprintf("http://%s", addr)
 }
+
+// TestMetricsTakesTheMeshsCallsOnly gives the service the mesh's name and keys: a call that comes by itself is refused, one through the mesh passes.
+func TestMetricsTakesTheMeshsCallsOnly(t *testing.T) {
+	t.Parallel()
+	web, dir := freeAddr(t), t.TempDir()
+	addr := startService(t, "metrics", "--auth-issuer", "https://mesh.test", "--auth-audience", "metrics", "--auth-jwks", "http://"+web+"/.well-known/jwks.json")
+	config := filepath.Join(dir, "toolway.yaml")
+	text := fmt.Sprintf("backends: [{name: metrics, targets: [%q], credentials: {mint: {}}}]\ncredentials: {issuer: \"https://mesh.test\"}\n", addr)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mesh := run.Start(t, "--http-addr", web, "--config", config)
+	ctx := patience(t)
+	query := &metricsv1.QueryInstantRequest{Query: "1"}
+	if _, err := metricsv1.NewMetricServiceClient(run.Dial(t, addr)).QueryInstant(ctx, query); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("without the mesh = %v, want UNAUTHENTICATED", err)
+	}
+	client := metricsv1.NewMetricServiceClient(run.Dial(t, mesh.GRPC))
+	if got, err := client.QueryInstant(ctx, query); err != nil || len(got.GetSeries()) != 1 {
+		t.Errorf("through the mesh = %v, %v, want an answer", got, err)
+	}
+	stream, err := client.WatchMetric(ctx, &metricsv1.WatchMetricRequest{Query: "1", MaxUpdates: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Errorf("a stream through the mesh: %v", err)
+	}
+}
