@@ -112,6 +112,9 @@ func (g *Gateway) bodyError(err error) error {
 // needJSON refuses bodies that do not say that they are JSON. A browser sends other types across sites without asking first.
 func needJSON(h http.Header, lines bool) error {
 	value := h.Get("Content-Type")
+	if value == "application/json" { // nearly always
+		return nil
+	}
 	typ, params, err := mime.ParseMediaType(value)
 	want := "application/json"
 	ok := typ == want || strings.HasPrefix(typ, "application/") && strings.HasSuffix(typ, "+json")

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -75,10 +72,7 @@ type exchange struct {
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
 func newIDs(given string) ids {
-	var raw [16]byte
-	binary.BigEndian.PutUint64(raw[:8], rand.Uint64()|1)
-	binary.BigEndian.PutUint64(raw[8:], rand.Uint64())
-	own := hex.EncodeToString(raw[:])
+	own := call.NewID()
 	if given == "" || len(given) > 128 || strings.IndexFunc(given, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
 		return ids{own, own}
 	}

@@ -35,7 +35,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		return true
 	}
 	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
-	reply := &reply{w: w, rc: rc, id: q.id, form: form}
+	reply := &reply{w: w, rc: rc, id: q.id, form: form, buffers: r.ProtoMajor < 2}
 	if q.modern() {
 		from.client = client{modern: true, can: q.meta.can}
 	}

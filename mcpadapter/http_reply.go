@@ -38,6 +38,8 @@ type reply struct {
 	rc   *http.ResponseController
 	id   json.RawMessage
 	form form
+	// buffers says that a small answer never waits for the client: HTTP/1, where the fast path answers.
+	buffers bool
 	// alias is the id under which the SDK knows the request, where it could not keep the client's own; nil otherwise.
 	alias []byte
 	// principal and credentials are the caller's, where callers are asked who they are; bind makes a session's id the caller's own.
@@ -130,7 +132,8 @@ func (r *reply) open(status int, contentType []string) {
 func (r *reply) conclude(answer quickAnswer, modern bool) {
 	r.stop()
 	pieces := answer.pieces
-	if r.status == 0 {
+	whole := r.status == 0
+	if whole {
 		status, contentType := http.StatusOK, eventType
 		refused := answer.refused && modern
 		if refused {
@@ -142,19 +145,31 @@ func (r *reply) conclude(answer quickAnswer, modern bool) {
 		r.w.Header()["Content-Length"] = []string{strconv.Itoa(size(pieces))}
 		r.open(status, contentType)
 	}
-	// Writers without deadlines, such as those of tests, have none to set. A client that has gone needs no answer.
+	if whole && r.buffers && size(pieces) <= bufferedBytes {
+		r.write(pieces)
+		return // net/http sends it with the header when the handler has returned, and the socket has room for it
+	}
+	// Writers without deadlines, such as those of tests, have none to set.
 	_ = r.rc.SetWriteDeadline(time.Now().Add(writeStall))
+	r.write(pieces)
+	_ = r.rc.Flush()
+	_ = r.rc.SetWriteDeadline(time.Time{}) // the connection may carry another request
+}
+
+// write writes an answer. A client that has gone needs none.
+func (r *reply) write(pieces [3][]byte) {
 	for _, p := range pieces {
 		if len(p) == 0 {
 			continue
 		}
 		if _, err := r.w.Write(p); err != nil {
-			break
+			return
 		}
 	}
-	_ = r.rc.Flush()
-	_ = r.rc.SetWriteDeadline(time.Time{}) // the connection may carry another request
 }
+
+// bufferedBytes is the size of an answer that net/http takes without writing to the connection.
+const bufferedBytes = 2048
 
 // Header returns the header to be sent.
 func (r *reply) Header() http.Header { return r.head }

@@ -49,8 +49,11 @@ func crossingOf(meta map[string]any) crossing {
 func forward(rules *call.Rules, header http.Header, meta crossing) metadata.MD {
 	in := metadata.MD{}
 	for name, values := range header {
+		if !rules.Allowed(name) || name == tokenHeader || name == replyHeader {
+			continue
+		}
 		key := strings.ToLower(name)
-		if !rules.Allowed(name) || name == tokenHeader || name == replyHeader || key == call.InputResponsesKey {
+		if key == call.InputResponsesKey {
 			continue // answers come by the protocol's own way
 		}
 		for _, v := range values {

@@ -164,6 +164,9 @@ type Step struct {
 //
 //go:noinline
 func (c *Call) Enter(name string) int {
+	if c.Steps == nil { // the call is not of New
+		c.Steps = c.steps[:0]
+	}
 	c.Steps = append(c.Steps, Step{Name: name, At: time.Since(c.Start)})
 	return len(c.Steps) - 1
 }

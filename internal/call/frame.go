@@ -33,7 +33,13 @@ type Frame struct {
 
 // NewFrame returns a frame that owns wire, which must not be changed afterwards. desc may be nil if nobody will look inside.
 func NewFrame(desc protoreflect.MessageDescriptor, wire []byte) *Frame {
-	return &Frame{desc: desc, data: mem.BufferSlice{mem.SliceBuffer(wire)}, flat: wire}
+	whole := &struct { // the frame and the list of its one buffer, in one allocation
+		frame Frame
+		data  [1]mem.Buffer
+	}{frame: Frame{desc: desc, flat: wire}}
+	whole.data[0] = mem.SliceBuffer(wire)
+	whole.frame.data = whole.data[:]
+	return &whole.frame
 }
 
 // Set makes f hold the bytes of data, taking over one reference, and forgets what it held.
