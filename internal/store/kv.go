@@ -21,7 +21,8 @@ type KVConfig struct {
 	MaxValueBytes int
 }
 
-// KV is a table of keys. Every write is a compare-and-set, and every read is answered by the leader. It is safe for concurrent use.
+// KV is a table of keys. Every write is a compare-and-set, and every read is answered by the leader. After ErrConflict a read finds what was in the way.
+// It is safe for concurrent use.
 //
 // Keys are tokens of [a-zA-Z0-9_=-] with dots between; Token makes one of any text.
 type KV struct {
@@ -144,7 +145,8 @@ func (k *KV) put(ctx context.Context, key string, value []byte, revision uint64,
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(wholeSeconds(ttl)))
 	}
-	return k.publish(ctx, &nats.Msg{Subject: k.prefix + key, Data: value}, options...)
+	rev, err := k.publish(ctx, &nats.Msg{Subject: k.prefix + key, Data: value}, options...)
+	return rev, k.store.conflict(ctx, k.stream, k.prefix+key, revision, err)
 }
 
 func wholeSeconds(d time.Duration) time.Duration {
@@ -168,7 +170,7 @@ func (k *KV) publish(ctx context.Context, m *nats.Msg, options ...jetstream.Publ
 func (k *KV) Delete(ctx context.Context, key string, revision uint64) error {
 	m := &nats.Msg{Subject: k.prefix + key, Header: nats.Header{operation: {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject}}}
 	_, err := k.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(markerTTL))
-	return err
+	return k.store.conflict(ctx, k.stream, m.Subject, revision, err)
 }
 
 // List gives each entry whose key begins with the tokens of under, or every entry if that is empty, to each, oldest write first, as they are

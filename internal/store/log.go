@@ -78,9 +78,11 @@ func (l *Log) Append(ctx context.Context, subject string, data []byte, id string
 	return l.append(ctx, subject, data, options...)
 }
 
-// AppendAfter appends an event if the last one of its subject has the sequence, 0 if there is none, else it returns ErrConflict.
+// AppendAfter appends an event if the last one of its subject has the sequence, 0 if there is none, else it returns ErrConflict: whoever reads then finds
+// the other.
 func (l *Log) AppendAfter(ctx context.Context, subject string, data []byte, last uint64) (uint64, error) {
-	return l.append(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(last))
+	sequence, err := l.append(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(last))
+	return sequence, l.store.conflict(ctx, l.stream, l.prefix+subject, last, err)
 }
 
 func (l *Log) append(ctx context.Context, subject string, data []byte, options ...jetstream.PublishOpt) (uint64, error) {
@@ -111,6 +113,11 @@ func (l *Log) Bounds(ctx context.Context) (first, last uint64, err error) {
 		return info.State.LastSeq + 1, info.State.LastSeq, nil
 	}
 	return info.State.FirstSeq, info.State.LastSeq, nil
+}
+
+// Reached says whether an event with the sequence, or a later one, has been appended. A leader that lags is given some time.
+func (l *Log) Reached(ctx context.Context, sequence uint64) (bool, error) {
+	return l.store.reached(ctx, l.stream, sequence)
 }
 
 // Read gives the events of a filter after a sequence, in order, up to the newest at the start, to each. A filter is a subject, or tokens with
@@ -160,6 +167,12 @@ func (l *Log) Back(ctx context.Context, before uint64, budget int, each func(Eve
 		}
 		budget--
 		m, err := l.get(ctx, at)
+		if errors.Is(err, ErrNotFound) && l.store.conf.Replicas > 1 { // or it was asked of a leader that lags
+			if err := l.store.caughtUp(ctx, l.stream, last); err != nil {
+				return 0, err
+			}
+			m, err = l.get(ctx, at)
+		}
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
@@ -183,11 +196,18 @@ func (l *Log) get(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg
 // scan gives the messages of a subject between two sequences to each, in order. It asks the leader for one after the other: a consumer may be
 // placed on a replica that lags, and does not tell. One request takes some 50 µs embedded, and a network round trip in a cluster.
 func scan(ctx context.Context, s *Store, st jetstream.Stream, subject string, from, to uint64, each func(*jetstream.RawStreamMsg) error) error {
+	sure := s.conf.Replicas <= 1
 	for from <= to {
 		m, err := next(ctx, s, st, subject, from)
 		switch {
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, ErrNotFound) && sure:
 			return nil
+		case errors.Is(err, ErrNotFound): // or it was asked of a leader that has less than the one that said how far to read
+			if err := s.caughtUp(ctx, st, to); err != nil {
+				return err
+			}
+			sure = true
+			continue
 		case err != nil:
 			return err
 		case m.Sequence > to:
@@ -196,7 +216,7 @@ func scan(ctx context.Context, s *Store, st jetstream.Stream, subject string, fr
 		if err := each(m); err != nil {
 			return err
 		}
-		from = m.Sequence + 1
+		from, sure = m.Sequence+1, s.conf.Replicas <= 1
 	}
 	return nil
 }

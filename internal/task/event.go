@@ -148,11 +148,17 @@ func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, aft
 	if begin < r.First {
 		begin = r.First - 1
 	}
-	if first, last, err := t.events.Bounds(ctx); err != nil {
+	first, last, err := t.events.Bounds(ctx)
+	known := after <= last
+	if err == nil && !known {
+		known, err = t.events.Reached(ctx, after)
+	}
+	switch {
+	case err != nil:
 		return t.unkept("read the events of a task", err)
-	} else if begin == r.First-1 && first > r.First {
+	case begin == r.First-1 && first > r.First:
 		return resync(after)
-	} else if after > last {
+	case !known:
 		return call.Error(codes.InvalidArgument, "EVENT_ID", "the last_event_id is of no event that there has been", "hint", "begin again without it")
 	}
 	if r.State.Final() && begin >= r.First {
