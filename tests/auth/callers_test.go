@@ -295,8 +295,8 @@ func TestCertificatesAndKeys(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		_ = res.Body.Close()
-		if res.StatusCode != c.http {
-			t.Errorf("%s: HTTP: %s, want %d", c.name, res.Status, c.http)
+		if res.StatusCode != c.http || res.ProtoMajor != 2 {
+			t.Errorf("%s: HTTP: %s over %s, want %d over HTTP/2", c.name, res.Status, res.Proto, c.http)
 		}
 		client.CloseIdleConnections()
 	}
