@@ -49,7 +49,7 @@ type LogServiceClient interface {
 	//
 	// Every message carries a cursor. A call with the cursor of the last message kept continues right after it: no entry is lost
 	// and none is sent twice. When the stream breaks, the status says in an ErrorInfo detail (metadata key "cursor") where to go on.
-	// The order is that of arrival. Where a VictoriaLogs server holds the entries it is that of their time, some seconds late, and
+	// The order is that of arrival. Where a server (VictoriaLogs, Loki) holds the entries it is that of their time, some seconds late, and
 	// an entry that takes longer than that to arrive is not sent; SearchLogs finds it.
 	//
 	// OUT_OF_RANGE means that entries after the cursor may be gone: it is older than the retention, or of a store that was
@@ -132,7 +132,7 @@ type LogServiceServer interface {
 	//
 	// Every message carries a cursor. A call with the cursor of the last message kept continues right after it: no entry is lost
 	// and none is sent twice. When the stream breaks, the status says in an ErrorInfo detail (metadata key "cursor") where to go on.
-	// The order is that of arrival. Where a VictoriaLogs server holds the entries it is that of their time, some seconds late, and
+	// The order is that of arrival. Where a server (VictoriaLogs, Loki) holds the entries it is that of their time, some seconds late, and
 	// an entry that takes longer than that to arrive is not sent; SearchLogs finds it.
 	//
 	// OUT_OF_RANGE means that entries after the cursor may be gone: it is older than the retention, or of a store that was
