@@ -4,12 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -73,7 +71,7 @@ func (ob *methodObserver) intercept(srv any, stream grpc.ServerStream, info *grp
 		stream = &withContext{stream, ctx}
 	}
 	if ob.meter != nil {
-		ob.meter.begin(ctx, c)
+		ob.meter.begin(c)
 	}
 	finished := false
 	defer func() {
@@ -243,86 +241,4 @@ func (c carrier) Keys() []string {
 		keys = append(keys, k)
 	}
 	return keys
-}
-
-// measures are the instruments, with the options of each combination of attributes made once.
-type measures struct {
-	calls    metric.Int64Counter
-	duration metric.Float64Histogram
-	inFlight metric.Int64UpDownCounter
-	attempts metric.Int64Counter
-	ends     sync.Map // attemptEnd → []metric.AddOption
-	outcomes sync.Map // outcome → *outcomeOptions
-	doors    sync.Map // call.Door → []metric.AddOption
-}
-
-type outcome struct {
-	door   call.Door
-	method string
-	code   codes.Code
-}
-
-type outcomeOptions struct {
-	add    []metric.AddOption
-	record []metric.RecordOption
-}
-
-// newMeasures makes the instruments. The API returns a working no-op instrument beside an error, which is only about names and units.
-func newMeasures(m metric.Meter) *measures {
-	ms := &measures{}
-	ms.calls, _ = m.Int64Counter("toolway.calls", metric.WithDescription("Calls that have ended."), metric.WithUnit("{call}"))
-	ms.duration, _ = m.Float64Histogram("toolway.call.duration", metric.WithDescription("Time from the door to the end of the call."), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300))
-	ms.attempts, _ = m.Int64Counter("toolway.attempts", metric.WithDescription("Attempts at backends that have ended."), metric.WithUnit("{attempt}"))
-	ms.inFlight, _ = m.Int64UpDownCounter("toolway.calls.in_flight", metric.WithDescription("Calls under way."), metric.WithUnit("{call}"))
-	return ms
-}
-
-func (ms *measures) begin(ctx context.Context, c *call.Call) { ms.inFlight.Add(ctx, 1, ms.door(c)...) }
-
-func (ms *measures) end(ctx context.Context, c *call.Call, code codes.Code, took time.Duration) {
-	ms.inFlight.Add(ctx, -1, ms.door(c)...)
-	if code > codes.Unauthenticated { // a backend may send any number; a metric must not grow with it
-		code = codes.Unknown
-	}
-	o := ms.outcome(outcome{c.Door, c.Method.FullMethod, code})
-	ms.calls.Add(ctx, 1, o.add...)
-	ms.duration.Record(ctx, took.Seconds(), o.record...)
-	for i := range c.Attempts {
-		ms.attempts.Add(ctx, 1, ms.attempt(&c.Attempts[i])...)
-	}
-}
-
-type attemptEnd struct {
-	backend string
-	code    codes.Code
-	outcome call.Outcome
-}
-
-func (ms *measures) attempt(a *call.Attempt) []metric.AddOption {
-	k := attemptEnd{a.Backend, min(a.Code, codes.Unauthenticated+1), a.Outcome}
-	if o, ok := ms.ends.Load(k); ok {
-		return o.([]metric.AddOption)
-	}
-	o, _ := ms.ends.LoadOrStore(k, []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("backend", a.Backend), attribute.String("code", codeName(k.code)),
-		attribute.String("outcome", string(a.Outcome))))})
-	return o.([]metric.AddOption)
-}
-
-func (ms *measures) door(c *call.Call) []metric.AddOption {
-	if o, ok := ms.doors.Load(c.Door); ok {
-		return o.([]metric.AddOption)
-	}
-	o, _ := ms.doors.LoadOrStore(c.Door, []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("door", string(c.Door))))})
-	return o.([]metric.AddOption)
-}
-
-func (ms *measures) outcome(k outcome) *outcomeOptions {
-	if o, ok := ms.outcomes.Load(k); ok {
-		return o.(*outcomeOptions)
-	}
-	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("door", string(k.door)), attribute.String("method", strings.TrimPrefix(k.method, "/")),
-		attribute.String("code", codeName(k.code))))
-	o, _ := ms.outcomes.LoadOrStore(k, &outcomeOptions{add: []metric.AddOption{set}, record: []metric.RecordOption{set}})
-	return o.(*outcomeOptions)
 }
