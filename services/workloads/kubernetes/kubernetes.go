@@ -114,8 +114,13 @@ func (d *Driver) watch(ctx context.Context) {
 		w, err := d.client.AppsV1().Deployments(d.options.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: d.select_.String()})
 		if err == nil {
 			d.notify() // of what happened before
-			for range w.ResultChan() {
-				d.notify()
+			for open := true; open; {
+				select {
+				case _, open = <-w.ResultChan():
+					d.notify()
+				case <-ctx.Done():
+					open = false
+				}
 			}
 			w.Stop()
 		} else if ctx.Err() == nil {
