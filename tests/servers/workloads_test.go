@@ -186,7 +186,7 @@ func (m *workloadsMesh) ask(ctx context.Context, t *testing.T, door, key string,
 	var out outcome
 	res := m.mcp(ctx, t, tool, key, req)
 	if res.IsError {
-		out.fail(t, res.StructuredContent)
+		out.fail(t, res.Meta["io.toolway/error"]) // as an Action has a field "error" of its own
 		return out
 	}
 	out.action = actionOf(t, res.StructuredContent)
@@ -316,7 +316,7 @@ func (m *workloadsMesh) read(ctx context.Context, t *testing.T, door, tool, path
 	case "mcp":
 		res := m.mcp(ctx, t, tool, agentKey, req)
 		if res.IsError {
-			t.Fatalf("%s: %s", tool, res.StructuredContent)
+			t.Fatalf("%s: %s", tool, res.Text())
 		}
 		body = res.StructuredContent
 	}
@@ -332,7 +332,9 @@ func (m *workloadsMesh) running(ctx context.Context, t *testing.T, door string) 
 	req := &workloadsv1.GetWorkloadRequest{Name: "workloads/web"}
 	run.Eventually(t, "the workload runs", func() bool {
 		w = &workloadsv1.Workload{}
-		m.read(ctx, t, door, "workloads_get", "/v1/workloads/web", req, w, func(ctx context.Context, c workloadsv1.WorkloadServiceClient) (proto.Message, error) { return c.GetWorkload(ctx, req) })
+		m.read(ctx, t, door, "workloads_get", "/v1/workloads/web", req, w, func(ctx context.Context, c workloadsv1.WorkloadServiceClient) (proto.Message, error) {
+			return c.GetWorkload(ctx, req)
+		})
 		return w.GetState() == workloadsv1.Workload_STATE_RUNNING
 	})
 	return w

@@ -58,6 +58,8 @@ type Result struct {
 	} `json:"content"`
 	StructuredContent json.RawMessage `json:"structuredContent"`
 	IsError           bool            `json:"isError"`
+	// Meta holds what the mesh adds, such as the error of a tool whose result has a field "error" of its own.
+	Meta map[string]json.RawMessage `json:"_meta"`
 }
 
 // Text is the text of all content.
