@@ -200,7 +200,7 @@ func reflected(t *testing.T, mesh *run.Mesh) {
 	for _, m := range file.GetService()[0].GetMethod() {
 		names = append(names, m.GetName())
 	}
-	if got := strings.Join(names, " "); got != "Ask Watch Collect Chat" {
+	if got := strings.Join(names, " "); got != "Ask Watch Collect Chat Search" {
 		t.Errorf("reflection shows the methods %s", got)
 	}
 	if out := ask("probe.v1.Probe.Label"); out.GetErrorResponse().GetErrorCode() != int32(codes.NotFound) {

@@ -140,7 +140,7 @@ func listed(ctx context.Context, t *testing.T, mesh *run.Mesh, a agent.Requester
 	for _, tool := range tools {
 		names = append(names, tool.Name)
 	}
-	if want := []string{"probe_chat", "probe_collect", "probe_watch"}; !slices.Equal(names, want) {
+	if want := []string{"probe_chat", "probe_collect", "probe_search", "probe_watch"}; !slices.Equal(names, want) {
 		t.Errorf("MCP lists %v, want %v", names, want)
 	}
 	var doc struct{ Paths map[string]any }
