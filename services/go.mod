@@ -109,7 +109,7 @@ require (
 	github.com/blevesearch/zapx/v16 v16.3.4 // indirect
 	github.com/blevesearch/zapx/v17 v17.2.5 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/golang/snappy v1.0.0 // indirect
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/json-iterator/go v1.1.12 // indirect

@@ -48,7 +48,9 @@ type call struct {
 // tools stands where the mesh stands: it serves all methods of all tools by one function for each method. What the mesh itself does (holding, refusing, keys)
 // is shown with the real one in tests/demo; here its answers are played, so that each of them comes when it is wanted.
 type tools struct {
-	conn *grpc.ClientConn
+	conn   *grpc.ClientConn
+	server *grpc.Server
+	slow   time.Duration // how long each answer takes at least
 
 	mu      sync.Mutex
 	calls   []call
@@ -89,6 +91,11 @@ func (f *tools) answer(ctx context.Context, method string, request proto.Message
 	f.calls = append(f.calls, c)
 	answer := f.answers[method[strings.LastIndex(method, "/")+1:]]
 	f.mu.Unlock()
+	select {
+	case <-time.After(f.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if answer == nil {
 		return nil, status.Errorf(codes.NotFound, "nothing is known of %s", method)
 	}
@@ -134,6 +141,7 @@ func startTools(t *testing.T) *tools {
 	f := &tools{answers: map[string]func(context.Context, proto.Message) (proto.Message, error){}}
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
+	f.server = server
 	for _, desc := range []*grpc.ServiceDesc{&logsv1.LogService_ServiceDesc, &metricsv1.MetricService_ServiceDesc, &runbooksv1.RunbookService_ServiceDesc, &workloadsv1.WorkloadService_ServiceDesc} {
 		f.register(server, desc)
 	}
@@ -157,6 +165,24 @@ func startTools(t *testing.T) *tools {
 	})
 	f.shop()
 	return f
+}
+
+// listen serves the tools at a TCP address too, for other processes, and returns it.
+func (f *tools) listen(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.server.Serve(listener) }()
+	t.Cleanup(func() {
+		f.server.Stop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
 }
 
 // shop has the tools answer as those of a shop in which payment leaks connections, and a restart mends it.
