@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"google.golang.org/protobuf/proto"
@@ -60,7 +61,11 @@ func compareValues(a, b float64) int {
 }
 
 func (s Series) proto() *metricsv1.Series {
-	p := &metricsv1.Series{Labels: s.Labels.Map()}
+	p := &metricsv1.Series{Labels: make(map[string]string, s.Labels.Len())}
+	// An expression can make labels that are no UTF-8, which protobuf does not carry.
+	s.Labels.Range(func(l labels.Label) {
+		p.Labels[strings.ToValidUTF8(l.Name, "\uFFFD")] = strings.ToValidUTF8(l.Value, "\uFFFD")
+	})
 	if len(s.Samples) > 0 {
 		p.Samples = make([]*metricsv1.Sample, len(s.Samples))
 	}

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,13 +72,15 @@ type remoteSample Sample
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (s *remoteSample) UnmarshalJSON(b []byte) error {
-	var text string
-	at, err := pair(b, &text)
+	at, text, err := pair(b)
 	if err != nil {
 		return err
 	}
+	if len(text) < 2 || text[0] != '"' || text[len(text)-1] != '"' {
+		return errors.New("the value of a sample is no text")
+	}
 	s.Time = at
-	s.Value, err = number(text)
+	s.Value, err = number(string(text[1 : len(text)-1]))
 	return err
 }
 
@@ -86,9 +89,12 @@ type remoteHistogram struct{ count, sum Sample }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (h *remoteHistogram) UnmarshalJSON(b []byte) error {
-	var text struct{ Count, Sum string }
-	at, err := pair(b, &text)
+	at, second, err := pair(b)
 	if err != nil {
+		return err
+	}
+	var text struct{ Count, Sum string }
+	if err := json.Unmarshal(second, &text); err != nil {
 		return err
 	}
 	h.count.Time, h.sum.Time = at, at
@@ -101,20 +107,20 @@ func (h *remoteHistogram) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// pair reads [seconds, second].
-func pair(b []byte, second any) (milliseconds int64, err error) {
-	var seconds float64
-	both := []any{&seconds, second}
-	if err := json.Unmarshal(b, &both); err != nil {
-		return 0, err
+// pair reads [seconds, second], of which an answer may have hundreds of thousands.
+func pair(b []byte) (milliseconds int64, second []byte, err error) {
+	first, second, ok := bytes.Cut(b, []byte(","))
+	if !ok || first[0] != '[' || second[len(second)-1] != ']' {
+		return 0, nil, errors.New("a sample is not a pair")
 	}
-	if len(both) != 2 {
-		return 0, errors.New("a sample is not a pair")
+	seconds, err := strconv.ParseFloat(string(bytes.TrimSpace(first[1:])), 64)
+	if err != nil {
+		return 0, nil, errors.New("the time of a sample is no number")
 	}
 	if ms := math.Round(seconds * 1000); math.Abs(ms) < 1<<53 {
-		return int64(ms), nil
+		return int64(ms), bytes.TrimSpace(second[:len(second)-1]), nil
 	}
-	return 0, fmt.Errorf("the time %v of a sample is out of range", seconds)
+	return 0, nil, fmt.Errorf("the time %v of a sample is out of range", seconds)
 }
 
 func number(s string) (float64, error) {

@@ -28,11 +28,15 @@ const (
 	reasonInterrupted = "WATCH_INTERRUPTED"
 )
 
+// maxDescriptionBytes bounds what an engine can say of a query.
+const maxDescriptionBytes = 2 << 10
+
 // retryAfter is the pause asked of callers while the engine is closed or out of reach.
 const retryAfter = 2 * time.Second
 
 // invalid is INVALID_ARGUMENT that names the field at fault.
 func invalid(field, description string, more ...protoadapt.MessageV1) error {
+	description = cut(description, maxDescriptionBytes)
 	return newStatus(codes.InvalidArgument, field+": "+description, append([]protoadapt.MessageV1{&errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: description}},
 	}}, more...)...)
@@ -66,7 +70,7 @@ func statusOf(ctx context.Context, logger *slog.Logger, field string, err error)
 		}
 		return invalid(field, query.Error(), detail)
 	case errors.As(err, &large):
-		return newStatus(codes.ResourceExhausted, fmt.Sprintf("%s: %s; narrow the %s or its range, or aggregate", field, large.Text, field), info(reasonTooLarge))
+		return newStatus(codes.ResourceExhausted, fmt.Sprintf("%s: %s; narrow the %s or its range, or aggregate", field, cut(large.Text, maxDescriptionBytes), field), info(reasonTooLarge))
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
 		logger.WarnContext(ctx, "engine unavailable", "error", err)
 		return newStatus(codes.Unavailable, "metric engine is not available; try again",
