@@ -1,0 +1,89 @@
+//go:build !race
+
+package gateway_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/toolway/toolway/gateway"
+	"github.com/toolway/toolway/internal/catalog"
+)
+
+// counted is a response that knows its status.
+type counted struct {
+	discard
+	status int
+}
+
+func (c *counted) WriteHeader(status int) { c.status = status }
+
+func (c *counted) Write(p []byte) (int, error) {
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	return len(p), nil
+}
+
+// TestCallAllocations holds a call to what it allocates now: from the request's headers to the last byte of the answer, without net/http's own
+// work, chain and backend. A test that fails here says what there was before; if the growth is worth it, change the figure. The race detector has
+// pools forget, so it is not for it.
+func TestCallAllocations(t *testing.T) {
+	g := gateway.New(gateway.Config{Catalog: catalog.Fixed(librarySnapshot(t)), Handler: instant})
+	const body = `{"title":"A Book","author":{"given":"G","family":"F"},"pages":321}`
+	for _, c := range []struct {
+		name, verb, path, body string
+		was                    float64
+	}{
+		{"route with a body", http.MethodPost, "/v1/shelves/s1/books?book_id=7", body, 52},
+		{"route with a query", http.MethodGet, "/v1/shelves/s1/books?page_size=3", "", 53},
+		{"method's own path", http.MethodPost, "/library.v1.Library/GetBook", `{"name":"shelves/1/books/2"}`, 43},
+	} {
+		if got := allocations(t, g, c.verb, c.path, c.body); got > c.was {
+			t.Errorf("%s: %v allocations a call, were %v", c.name, got, c.was)
+		}
+	}
+}
+
+// TestAllocationsDoNotGrow has a call among 10,000 routes cost no more than one among ten.
+func TestAllocationsDoNotGrow(t *testing.T) {
+	of := func(routes int) float64 {
+		templates := make([]string, routes)
+		for i := range templates {
+			templates[i] = fmt.Sprintf("/v%d/{a=projects/*/things%d/*}:do", i%10, i)
+		}
+		g := gateway.New(gateway.Config{Catalog: catalog.Fixed(matchContract(t, templates...)), Handler: instant})
+		return allocations(t, g, http.MethodGet, "/v7/projects/p/things7/x:do", "")
+	}
+	if few, many := of(10), of(10_000); many > few {
+		t.Errorf("%v allocations with 10,000 routes, %v with 10", many, few)
+	}
+}
+
+// allocations is the least of several counts for one request, since what else goes on counts too.
+func allocations(t *testing.T, h http.Handler, verb, path, body string) float64 {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), verb, path, http.NoBody)
+	req.Header.Set("Content-Type", "application/json")
+	req.ContentLength = int64(len(body))
+	res, in := &counted{discard: discard{h: http.Header{}}}, strings.NewReader("")
+	req.Body = io.NopCloser(in)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools
+	least := 1e9
+	for range 5 {
+		least = min(least, testing.AllocsPerRun(200, func() {
+			in.Reset(body)
+			clear(res.h)
+			h.ServeHTTP(res, req)
+		}))
+	}
+	if res.status != http.StatusOK {
+		t.Fatalf("%s %s: status %d", verb, path, res.status)
+	}
+	return least
+}
