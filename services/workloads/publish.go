@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +26,7 @@ type Publisher interface {
 	Publish(ctx context.Context, e Event) error
 }
 
-// Publish delivers the outbox to p from where it was left, until ctx ends. How far it has come is kept under the name, after each event: a crash in between delivers that event again.
+// Publish delivers the outbox to p from where it was left, until ctx ends. What p did not take within [Options.Retention] it misses, which is logged. How far it has come is kept under the name, after each event: a crash in between delivers that event again.
 func (s *Server) Publish(ctx context.Context, name string, p Publisher) error {
 	wait := publishRetry
 	for ctx.Err() == nil {
@@ -51,6 +52,14 @@ func (s *Server) publish(ctx context.Context, name string, p Publisher) (int, er
 		return 0, err
 	}
 	events, err := s.store.events(ctx, "", at, publishBatch)
+	if errors.Is(err, errPruned) {
+		pruned, _, err := s.store.bounds(ctx)
+		if err != nil {
+			return 0, err
+		}
+		s.options.Logger.LogAttrs(ctx, slog.LevelError, "events were past the retention before they could be delivered", slog.String("publisher", name), slog.Int64("events", pruned-at))
+		return publishBatch, s.store.deliver(ctx, name, pruned)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -52,7 +52,7 @@ type Event struct {
 // errPruned says that events after a position may be gone.
 var errPruned = errors.New("events after it may be gone")
 
-// Events returns the events after a sequence in order, at most limit, those of one workload unless name is "".
+// events returns the events after a sequence in order, at most limit, those of one workload unless name is "".
 func (s *Store) events(ctx context.Context, name string, after int64, limit int) (list []Event, err error) {
 	query, args := `SELECT seq, payload FROM outbox WHERE seq > $1 ORDER BY seq LIMIT $2`, []any{after, limit}
 	if name != "" {
@@ -113,11 +113,11 @@ func (s *Store) snapshot(ctx context.Context, name string) (seq int64, list []*r
 	return seq, list, err
 }
 
-// prune removes events that occurred before a time and that every publisher has delivered. The last one stays.
+// prune removes events that occurred before a time, delivered or not: a publisher that is not used any more would keep them for ever.
 func (s *Store) prune(ctx context.Context, before time.Time) error {
 	return s.write(ctx, func(t *tx) error {
 		var seq sql.NullInt64
-		if err := t.QueryRowContext(ctx, `SELECT max(seq) FROM outbox WHERE occurred < $1 AND seq <= (SELECT coalesce(min(p.seq), 9223372036854775807) FROM publications p)`, before.UnixMicro()).Scan(&seq); err != nil {
+		if err := t.QueryRowContext(ctx, `SELECT max(seq) FROM outbox WHERE occurred < $1`, before.UnixMicro()).Scan(&seq); err != nil {
 			return err
 		}
 		if !seq.Valid {

@@ -1,6 +1,7 @@
 package workloads_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,8 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-
-	"context"
 
 	workloadsv1 "github.com/toolway/toolway/gen/agentops/workloads/v1"
 	"github.com/toolway/toolway/services/workloads"
@@ -213,5 +212,34 @@ func TestPublishes(t *testing.T) {
 		if len(consumer.got) <= len(consumer.seen) {
 			t.Errorf("%d deliveries of %d events, want some again", len(consumer.got), len(consumer.seen))
 		}
+	})
+}
+
+// A publisher that was away for longer than events are kept goes on with those that there are.
+func TestPublisherBehindRetention(t *testing.T) {
+	onEach(t, func(t *testing.T, open func() *workloads.Store) {
+		s := start(t, open(), startOptions{publish: &lossy{}})
+		s.running("workloads/web")
+		s.stop()
+		s = start(t, open(), startOptions{Options: workloads.Options{Retention: time.Nanosecond}}) // prunes as it starts
+		first := s.running("workloads/web")
+		s.stop()
+		consumer := &lossy{}
+		s = start(t, open(), startOptions{publish: consumer})
+		a, err := s.RestartWorkload(within(t), &workloadsv1.RestartWorkloadRequest{Name: "workloads/web", Incident: "inc", Generation: first.GetGeneration()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.settled(a)
+		eventually(t, "the end of the action is published", func() bool {
+			consumer.mu.Lock()
+			defer consumer.mu.Unlock()
+			for _, kind := range consumer.seen {
+				if kind == "action_succeeded" {
+					return true
+				}
+			}
+			return false
+		})
 	})
 }

@@ -51,8 +51,9 @@ type victim struct {
 	log  string
 	env  []string
 
-	cmd    *exec.Cmd
-	client atomic.Pointer[grpc.ClientConn]
+	cmd     *exec.Cmd
+	client  atomic.Pointer[grpc.ClientConn]
+	stopped func()
 }
 
 var serving = regexp.MustCompile(`msg=serving addr=(\S+)\n`)
@@ -78,6 +79,10 @@ func (v *victim) start() {
 	v.cmd.Stderr = log
 	if err := v.cmd.Start(); err != nil {
 		v.t.Fatal(err)
+	}
+	if v.stopped == nil {
+		v.stopped = sync.OnceFunc(v.end)
+		v.t.Cleanup(v.stopped) // with what it supervises, also if the test fails
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		text, err := os.ReadFile(v.log)
@@ -109,12 +114,16 @@ func (v *victim) kill() {
 }
 
 // stop ends the service as SIGTERM does.
-func (v *victim) stop() {
+func (v *victim) stop() { v.stopped() }
+
+func (v *victim) end() {
 	_ = v.cmd.Process.Signal(os.Interrupt)
 	if err := v.cmd.Wait(); err != nil {
 		v.t.Errorf("stop: %v", err)
 	}
-	_ = v.client.Load().Close()
+	if conn := v.client.Load(); conn != nil {
+		_ = conn.Close()
+	}
 }
 
 func (v *victim) service() workloadsv1.WorkloadServiceClient {
