@@ -99,7 +99,7 @@ func schemas(ctx context.Context, benchtime string, count int, doc *document) er
 		goBench{"./internal/toolschema", "^BenchmarkFor$"},
 		goBench{"./internal/catalog", "^BenchmarkLoad$/^(etcd|temporal-api|googleapis-core)[.]binpb$"},
 		goBench{"./internal/catalog", "^BenchmarkToolsVersion$"},
-		goBench{"./gateway", "^Benchmark(Lookup|Table)$"})
+		goBench{"./gateway", "^BenchmarkTable$"})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ func main() {
 	quick := flag.Bool("quick", false, "fewer and shorter rounds, without peers: under a minute")
 	out := flag.String("o", "", "also write the tables to this document, between its <!-- bench:… --> lines")
 	parts := flag.String("only", "", "a list of parts, of "+strings.Join(partNames(), ", ")+"; default: all")
+	one := flag.Int("callers", 0, "measure the doors with so many callers only; default: 1, 16 and 64")
 	readersOnly := flag.Bool("load", false, "measure many readers of task events, and nothing else")
 	streamsOnly := flag.Bool("streams", false, "measure what streams of each kind cost that are silent, and nothing else")
 	kind := flag.String("kind", "", "with -streams: only the kinds whose names have this text")
@@ -37,7 +38,7 @@ func main() {
 		}
 		err = watchers(of)
 	default:
-		err = all(ctx, *quick, *out, *parts)
+		err = all(ctx, *quick, *one, *out, *parts)
 	}
 	if err != nil {
 		stop()

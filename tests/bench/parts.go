@@ -29,9 +29,12 @@ func pick[T any](quick bool, short, long T) T {
 	return long
 }
 
+// callersAtATime load the doors, one count after the other.
+var callersAtATime = []int{1, 16, 64}
+
 var parts = []part{
 	{"doors", func(ctx context.Context, quick bool, doc *document, found results) error {
-		of := plan{shapes, []int{1, 16, 64}, 3, 800 * time.Millisecond, true}
+		of := plan{shapes, callersAtATime, 3, 800 * time.Millisecond, true}
 		if quick {
 			of = plan{[]shape{shapes[0], shapes[1], shapes[3]}, []int{16}, 3, 250 * time.Millisecond, false}
 		}
@@ -76,7 +79,10 @@ func partNames() []string {
 	return all
 }
 
-func all(ctx context.Context, quick bool, out, only string) error {
+func all(ctx context.Context, quick bool, callers int, out, only string) error {
+	if callers > 0 {
+		callersAtATime = []int{callers}
+	}
 	doc, err := openDocument(out)
 	if err != nil {
 		return err
