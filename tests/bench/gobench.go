@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/toolway/toolway/tests/internal/run"
 )
+
+var errNoBenchmark = errors.New("no benchmark has run")
 
 // goBench is one go test -bench of a package of the root module.
 type goBench struct{ pkg, pattern string }
@@ -59,9 +64,48 @@ func (g goBench) run(ctx context.Context, benchtime string, count int) ([]figure
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%v: no benchmark has run\n%s", cmd.Args, b)
+		return nil, fmt.Errorf("%v: %w\n%s", cmd.Args, errNoBenchmark, b)
 	}
 	return out, nil
+}
+
+// exactly is the pattern of one benchmark by its name.
+func exactly(name string) string {
+	outer, inner, _ := strings.Cut(name, "/")
+	return "^Benchmark" + outer + "$/^" + inner + "$"
+}
+
+// cpu is the processor time in seconds of one iteration of a benchmark in a process of its own, from what a run of many iterations takes beyond a run of one.
+func (g goBench) cpu(ctx context.Context, times int) (float64, error) {
+	module, err := run.Module()
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "toolway-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is below the temporary directory
+	bin := filepath.Join(dir, "test")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", bin, g.pkg)
+	build.Dir = filepath.Dir(module)
+	if b, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%v: %w\n%s", build.Args, err, b)
+	}
+	of := func(n int) (time.Duration, error) {
+		cmd := exec.CommandContext(ctx, bin, "-test.run", "^$", "-test.bench", g.pattern, "-test.benchtime", strconv.Itoa(n)+"x")
+		cmd.Dir = filepath.Join(filepath.Dir(module), g.pkg)
+		if b, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(b), "Benchmark") {
+			return 0, fmt.Errorf("%v: %w\n%s", cmd.Args, errors.Join(err, errNoBenchmark), b)
+		}
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	}
+	one, err := of(1)
+	if err != nil {
+		return 0, err
+	}
+	many, err := of(times)
+	return (many - one).Seconds() / float64(times), err
 }
 
 // goTable makes a table of benchmarks.
@@ -82,13 +126,23 @@ func goTable(ctx context.Context, title, benchtime string, count int, all ...goB
 }
 
 // chain measures what the policies cost: the benchmark has the chain of a plain method as it grows from none to all.
-func chain(ctx context.Context, benchtime string, count int, doc *document, found results) error {
+func chain(ctx context.Context, benchtime string, count, times int, doc *document, found results) error {
 	t, figures, err := goTable(ctx, "Chain: one call in one goroutine, without door and backend", benchtime, count, goBench{"./interceptors", "^BenchmarkChainShare$"})
 	if err != nil {
 		return err
 	}
 	bare, whole := figures[0].units, figures[len(figures)-1].units
-	found["chain µs"] = (whole["ns/op"] - bare["ns/op"]) / 1e3
+	first, last := figures[0].name, figures[len(figures)-1].name
+	without, err := goBench{"./interceptors", exactly(first)}.cpu(ctx, times)
+	if err != nil {
+		return err
+	}
+	with, err := goBench{"./interceptors", exactly(last)}.cpu(ctx, times)
+	if err != nil {
+		return err
+	}
+	found["chain µs"] = (with - without) * 1e6
+	t.note("By processor time, the collector's included, the first takes %.1f µs and the last %.1f µs.", without*1e6, with*1e6)
 	found["chain allocations"] = whole["allocs/op"] - bare["allocs/op"]
 	return doc.putTables("chain", t)
 }

@@ -52,7 +52,7 @@ var parts = []part{
 		return codec(ctx, pick(quick, 3, 7), pick(quick, 20*time.Millisecond, 100*time.Millisecond), doc, found)
 	}},
 	{"chain", func(ctx context.Context, quick bool, doc *document, found results) error {
-		return chain(ctx, pick(quick, "50ms", "300ms"), pick(quick, 1, 5), doc, found)
+		return chain(ctx, pick(quick, "50ms", "300ms"), pick(quick, 1, 5), pick(quick, 20_000, 200_000), doc, found)
 	}},
 	{"schema", func(ctx context.Context, quick bool, doc *document, _ results) error {
 		if quick {
