@@ -22,13 +22,23 @@ import (
 )
 
 // withKey sends an API key with every request.
-type withKey struct{ key string }
+type withKey struct {
+	key string
+	to  *http.Transport
+}
 
 // RoundTrip implements http.RoundTripper.
 func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("X-Api-Key", t.key)
-	return http.DefaultTransport.RoundTrip(r)
+	return t.to.RoundTrip(r)
+}
+
+// client is a caller's own: as they are programs of their own, no two share connections.
+func (w *world) client(name string) *http.Client {
+	t := &http.Transport{}
+	w.transports = append(w.transports, t)
+	return &http.Client{Transport: withKey{w.keys[name], t}}
 }
 
 // web is a caller at the HTTP door, as a page in a browser is one.
@@ -39,7 +49,7 @@ type web struct {
 }
 
 func (w *world) web(key string) *web {
-	return &web{base: "http://" + w.addr["HTTP"], client: &http.Client{Transport: withKey{w.keys[key]}}}
+	return &web{base: "http://" + w.addr["HTTP"], client: w.client(key)}
 }
 
 // do makes a call and reads the answer into reply. The error has the text of one that is no 200.
@@ -177,7 +187,7 @@ type agent struct {
 func (w *world) agent(ctx context.Context, trace string) (*agent, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "demo-agent", Version: "1"}, nil)
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: "http://" + w.addr["HTTP"] + "/mcp/incident", HTTPClient: &http.Client{Transport: withKey{w.keys["agent"]}},
+		Endpoint: "http://" + w.addr["HTTP"] + "/mcp/incident", HTTPClient: w.client("agent"),
 	}, nil)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -61,13 +62,12 @@ func play(ctx context.Context, dir string, binaries map[string]string, out io.Wr
 	}
 	p := &printer{begun: time.Now(), w: out}
 	defer func() {
+		if stopped := w.stop(); stopped != nil {
+			err = errors.Join(err, fmt.Errorf("stop: %w", stopped))
+		}
 		if err != nil {
 			p.line("\nIt went wrong: %v\nWhat the processes printed last:\n%s", err, w.logs())
-		}
-		if stopped := w.stop(); stopped != nil && err == nil {
-			err = fmt.Errorf("stop: %w", stopped)
-		}
-		if err == nil {
+		} else {
 			p.line("\nThe end, after %.0f s: every process has been stopped. Configuration, keys, the audit and the shop's log lie in %s.", time.Since(p.begun).Seconds(), w.dir)
 		}
 	}()

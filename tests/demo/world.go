@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,7 +28,8 @@ type world struct {
 	keys     map[string]string // API keys by name
 	mesh     *run.Mesh
 
-	running []*run.Process // in the order of their start
+	running    []*run.Process    // in the order of their start
+	transports []*http.Transport // of callers
 }
 
 // callers are those who have a key.
@@ -197,6 +199,9 @@ func (w *world) forget(p *run.Process) {
 
 // stop ends all processes, and with the workload service the shop. It says which of them did not end well.
 func (w *world) stop() error {
+	for _, t := range w.transports {
+		t.CloseIdleConnections()
+	}
 	var group errgroup.Group
 	for _, p := range w.running {
 		group.Go(p.Stop)
