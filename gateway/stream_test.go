@@ -461,22 +461,33 @@ func TestWrappedWriters(t *testing.T) {
 	}
 }
 
+// TestDeadline pins that a caller's deadline goes to the backend and ends the call. A short one may be over before the backend has the call, so what the
+// backend sees is asked with a long one.
 func TestDeadline(t *testing.T) {
 	b := &backend{snapshot: librarySnapshot(t)}
-	seen := make(chan bool, 1)
+	const short, long = 50 * time.Millisecond, time.Hour
+	seen := make(chan time.Duration, 1)
 	b.handle = map[string]grpc.StreamHandler{library + "Plain": func(_ any, stream grpc.ServerStream) error {
-		_, ok := stream.Context().Deadline()
-		seen <- ok
+		end, ok := stream.Context().Deadline()
+		if !ok {
+			return status.Error(codes.Internal, "no deadline")
+		}
+		if left := time.Until(end); left > short {
+			seen <- left
+			return status.Error(codes.AlreadyExists, "there is time")
+		}
 		<-stream.Context().Done()
 		return stream.Context().Err()
 	}}
 	srv := startServer(t, b, serverOptions{})
-	res := srv.open(t.Context(), "POST", library+"Plain", strings.NewReader("{}"), "Content-Type", "application/json", "Grpc-Timeout", "50m", "X-Request-Id", "r-1")
-	if res.StatusCode != http.StatusGatewayTimeout || res.Header.Get("X-Request-Id") != "r-1" {
-		t.Errorf("%d, request id %q; want 504 and r-1", res.StatusCode, res.Header.Get("X-Request-Id"))
+	for timeout, want := range map[string]int{"50m": http.StatusGatewayTimeout, "1H": http.StatusConflict} {
+		res := srv.open(t.Context(), "POST", library+"Plain", strings.NewReader("{}"), "Content-Type", "application/json", "Grpc-Timeout", timeout, "X-Request-Id", "r-1")
+		if body := text(t, res); res.StatusCode != want || res.Header.Get("X-Request-Id") != "r-1" {
+			t.Errorf("Grpc-Timeout %q: %d %s, request id %q; want %d and r-1", timeout, res.StatusCode, body, res.Header.Get("X-Request-Id"), want)
+		}
 	}
-	if !await(t, "call", seen) {
-		t.Error("the backend saw no deadline")
+	if left := await(t, "call", seen); left > long {
+		t.Errorf("the backend saw a deadline in %v, want at most %v", left, long)
 	}
 	for _, bad := range []string{"1", "m", "1x", "123456789S", "-1S", " 1S ", "1.5S"} {
 		res := srv.open(t.Context(), "POST", library+"Plain", strings.NewReader("{}"), "Content-Type", "application/json", "Grpc-Timeout", bad)
