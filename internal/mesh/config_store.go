@@ -73,8 +73,8 @@ type objectStore interface {
 	Put(ctx context.Context, owner object.Owner, mediaType string, data []byte) (object.Info, error)
 }
 
-// openTimeout bounds the waiting for a store at the start.
-const openTimeout = 30 * time.Second
+// openTimeout bounds the waiting at the start, once for what the policies keep and once for tasks; the store bounds the waiting for each part.
+const openTimeout = 2 * time.Minute
 
 // openState opens the store that the configuration names, and what is kept in it; without one, or if none is wanted, the state is in memory.
 func (m *Mesh) openState(ctx context.Context, none bool) error {

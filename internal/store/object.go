@@ -54,7 +54,7 @@ func (s *Store) Objects(ctx context.Context, c ObjectsConfig) (*Objects, error) 
 		c.TTL = 24 * time.Hour
 	}
 	var b jetstream.ObjectStore
-	err := s.insist(ctx, func(ctx context.Context) (err error) {
+	err := s.insist(ctx, s.name("obj", c.Name), func(ctx context.Context) (err error) {
 		b, err = s.bucket(ctx, jetstream.ObjectStoreConfig{
 			Bucket: s.name("obj", c.Name), TTL: c.TTL, MaxBytes: c.MaxBytes, Storage: jetstream.FileStorage, Replicas: s.conf.Replicas,
 		})

@@ -62,11 +62,14 @@ func (s *Store) Queue(ctx context.Context, c QueueConfig) (*Queue, error) {
 	}); err != nil {
 		return nil, err
 	}
-	q.consumer, err = q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxDeliver: -1, MaxAckPending: int(c.MaxMessages),
+	err = s.insist(ctx, s.name("queue", c.Name)+"'s workers", func(ctx context.Context) (err error) {
+		q.consumer, err = q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+			Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxDeliver: -1, MaxAckPending: int(c.MaxMessages),
+		})
+		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("store: queue %q: %w", c.Name, classify(err))
+		return nil, fmt.Errorf("store: queue %q: %w", c.Name, err)
 	}
 	return q, nil
 }

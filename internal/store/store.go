@@ -55,6 +55,8 @@ type Config struct {
 	MaxBytes int64
 	// Timeout bounds one request to the engine. Default 5 seconds.
 	Timeout time.Duration
+	// Wait bounds the waiting for the engine while the store is opened, and then for each part that is opened in it. Default 30 seconds.
+	Wait time.Duration
 	// Logger gets what the engine says and changes of its state. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -78,8 +80,11 @@ type Store struct {
 	running sync.WaitGroup
 }
 
-// Open opens the store, and waits for it up to the end of ctx. It makes or migrates what is not there as this version wants it. Errors say
-// which directory or cluster, and the mend.
+// Open opens the store, and waits for it as long as Config.Wait and ctx allow. It makes or migrates what is not there as this version wants it.
+// Errors say which directory or cluster, and the mend.
+//
+// Each part that is opened in the store may take as long again: a cluster that has just begun chooses a leader for each. What is waited for longer than some
+// seconds is logged.
 func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := c.normalise(); err != nil {
 		return nil, err
@@ -102,8 +107,8 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if s.js, err = jetstream.New(s.conn, jetstream.WithDefaultTimeout(c.Timeout)); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if err := s.await(ctx); err != nil {
-		return nil, err
+	if err := s.insist(ctx, "an answer", s.ask); err != nil {
+		return nil, fmt.Errorf("the store at %q: %w", s.place(), err)
 	}
 	if err := s.checkMarks(ctx); err != nil {
 		return nil, err
@@ -159,6 +164,9 @@ func (c *Config) normalise() error {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
+	}
+	if c.Wait == 0 {
+		c.Wait = 30 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -220,24 +228,6 @@ func (s *Store) connect() (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to the store at %q: %w; is a NATS server with JetStream there?", s.place(), err)
 	}
 	return conn, nil
-}
-
-// await waits until JetStream answers.
-func (s *Store) await(ctx context.Context) error {
-	for {
-		err := s.ask(ctx)
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return fmt.Errorf("the store at %q is a NATS server without JetStream: start it with -js, or enable it for the account", s.place())
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the store at %q does not answer: %w", s.place(), errors.Join(ErrUnavailable, err))
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // place is where the state is, for people: no user or password of a URL.
@@ -350,57 +340,18 @@ func (s *Store) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream
 		c.Discard = jetstream.DiscardOld // a log forgets its oldest events; keys and work are never forgotten to make room
 	}
 	var st jetstream.Stream
-	err := s.insist(ctx, func(ctx context.Context) (err error) {
-		st, err = s.js.CreateOrUpdateStream(ctx, c)
-		return err
+	err := s.insist(ctx, c.Name, func(ctx context.Context) (err error) {
+		if st == nil {
+			if st, err = s.js.CreateOrUpdateStream(ctx, c); err != nil {
+				return err
+			}
+		}
+		return s.led(ctx, st)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", c.Name, err)
 	}
-	return st, s.led(ctx, st)
-}
-
-// led waits until a stream of a cluster, which may just have been made, has a leader that answers.
-func (s *Store) led(ctx context.Context, st jetstream.Stream) error {
-	if s.engine != nil {
-		return nil
-	}
-	for {
-		info, err := st.Info(ctx)
-		if err == nil && (info.Cluster == nil || info.Cluster.Leader != "") {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("store %q: %w: it has no leader", st.CachedInfo().Config.Name, ErrUnavailable)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// insist repeats what may be repeated until the store answers, or ctx ends: a cluster that has just begun, or has just lost a server, may not
-// answer one request, and yet the next.
-func (s *Store) insist(ctx context.Context, do func(context.Context) error) error {
-	for {
-		try, cancel := context.WithTimeout(ctx, s.conf.Timeout)
-		raw := do(try)
-		cancel()
-		var api *jetstream.APIError
-		if s.engine != nil && errors.As(raw, &api) && (api.ErrorCode == codeInsufficient || api.ErrorCode == codeStorage) {
-			return fmt.Errorf("%w: %d bytes are too few for what is to be kept: raise store.max_bytes, or lower the bounds of what is kept", ErrFull, s.conf.MaxBytes)
-		}
-		err := classify(raw)
-		if !errors.Is(err, ErrUnavailable) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-s.closed:
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	return st, nil
 }
 
 // The codes of JetStream's errors that mean something to callers (nats-server, server/errors.json).

@@ -88,25 +88,10 @@ func open(t testing.TB, c store.Config) *store.Store {
 
 // cluster starts n NATS servers, as processes would run them, and waits until they have a leader.
 func cluster(n int) []*server.Server {
-	ports := freePorts(n)
-	var routes []string
-	for _, p := range ports {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", p))
-	}
 	var out []*server.Server
-	for i := range n {
-		o := &server.Options{ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(serversDir, fmt.Sprintf("%d-%d", n, i)), NoLog: true, NoSigs: true}
-		if n > 1 {
-			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}
-			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
-		}
-		s := must(server.NewServer(o))
-		s.Start()
-		out = append(out, s)
+	for _, o := range nodes(n) {
+		out = append(out, launch(o))
 	}
-	startedMu.Lock()
-	started = append(started, out...)
-	startedMu.Unlock()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		ready := !slices.ContainsFunc(out, func(s *server.Server) bool { return !s.ReadyForConnections(patience) })
 		if ready && (n == 1 || slices.ContainsFunc(out, func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == n })) {
@@ -116,6 +101,35 @@ func cluster(n int) []*server.Server {
 			panic("the servers have no leader")
 		}
 	}
+}
+
+// nodes are n NATS servers, which are a cluster if there are several.
+func nodes(n int) []*server.Options {
+	dir, ports := must(os.MkdirTemp(serversDir, "")), freePorts(n)
+	var routes []string
+	for _, p := range ports {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", p))
+	}
+	var out []*server.Options
+	for i := range n {
+		o := &server.Options{ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, strconv.Itoa(i)), NoLog: true, NoSigs: true}
+		if n > 1 {
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}
+			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// launch starts a server that is shut down after all tests.
+func launch(o *server.Options) *server.Server {
+	s := must(server.NewServer(o))
+	s.Start()
+	startedMu.Lock()
+	defer startedMu.Unlock()
+	started = append(started, s)
+	return s
 }
 
 func freePorts(n int) []int {
