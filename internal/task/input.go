@@ -175,15 +175,17 @@ func (t *Tasks) Provide(ctx context.Context, p *identity.Principal, id string, r
 	if _, err := t.find(ctx, p, id); err != nil {
 		return nil, err
 	}
-	var before record
 	left, again := 0, false
 	r, err := t.change(ctx, ownerOf(p), id, func(r *record) (err error) {
-		before, again = *r, r.State == Working && !r.Dispatched && r.Inputs != nil && holds(decodeAnswers(r.Inputs), given)
-		if again {
+		if again = r.State == Working && !r.Dispatched && r.Inputs != nil && holds(decodeAnswers(r.Inputs), given); again {
 			return errUnchanged
 		}
-		left, err = r.provide(round, given)
-		return err
+		if left, err = r.provide(round, given); err != nil || r.State == InputRequired {
+			return err
+		}
+		// A task that is said to be at work has its job: the job comes first, and its worker waits for the answers. It stays if they do not come, so one
+		// with its id is enough.
+		return t.enqueue(ctx, r, p, fmt.Sprintf("%s.%d", r.ID, r.Round))
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -196,28 +198,7 @@ func (t *Tasks) Provide(ctx context.Context, p *identity.Principal, id string, r
 	if !again {
 		t.tell(ctx, r.ID, provided, providedPayload{Round: r.Round, Answers: slices.Sorted(maps.Keys(given.GetResponses())), Left: left})
 	}
-	if r.State == InputRequired {
-		return r.view(), nil
-	}
-	if err := t.enqueue(ctx, r, p, id+newID()); err != nil {
-		t.takeBack(ctx, r, &before)
-		return nil, err
-	}
 	return r.view(), nil
-}
-
-// takeBack has a task ask again whose job could not be queued, so that its caller can provide again.
-func (t *Tasks) takeBack(ctx context.Context, r, before *record) {
-	back, err := t.change(context.WithoutCancel(ctx), r.owner, r.ID, func(r *record) error {
-		if before.State != InputRequired || r.State != Working || r.Dispatched || r.Round != before.Round {
-			return errUnchanged
-		}
-		r.State, r.Status, r.Given, r.Inputs = InputRequired, before.Status, before.Given, nil
-		return nil
-	})
-	if err == nil && back.State == InputRequired {
-		t.tell(ctx, r.ID, asked, askedPayload{Round: back.Round})
-	}
 }
 
 // provide keeps answers, and has the task go on if nothing is left that has to be answered.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
+	"github.com/toolway/toolway/internal/store"
 	"github.com/toolway/toolway/internal/task"
 )
 
@@ -259,5 +261,62 @@ func TestCancelWhileItAsks(t *testing.T) {
 	}
 	if _, err := tasks.Provide(t.Context(), alice, id, 1, answers("colour", "blue")); reasonOf(err) != "TASK_NEEDS_NO_INPUT" {
 		t.Errorf("an answer after the end = %v, want TASK_NEEDS_NO_INPUT", err)
+	}
+}
+
+// TestDeathWhileProviding pins that an instance which dies while it takes the last answer leaves a task that still asks, and goes on with whatever answer comes
+// then, once; and that no job is left, also of a task that is cancelled instead.
+func TestDeathWhileProviding(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	for name, after := range map[string]bool{"before": false, "after": true} {
+		id := f.must(tasks, alice, unary, "ask colour size "+name, "")
+		f.asks(tasks, id, 1)
+		if _, err := tasks.Provide(t.Context(), alice, id, 1, answers("size", "xl", name, "x")); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			var dying sync.WaitGroup
+			dying.Go(func() {
+				_, err := tasks.Dying(after).Provide(t.Context(), alice, id, 1, answers("colour", "blue"))
+				t.Errorf("%s: Provide has returned %v", name, err)
+			})
+			dying.Wait()
+			if got, err := tasks.Get(t.Context(), alice, id); err != nil || got.State != task.InputRequired || !slices.Equal(asked(got), []string{"colour"}) {
+				t.Errorf("%s: %+v asks %v, %v; want it to ask for the colour still", name, got, asked(got), err)
+			}
+		}
+		if _, err := tasks.Provide(t.Context(), alice, id, 1, answers("colour", "red")); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := f.said(tasks, id), "+ "+name+"=x colour=red size=xl"; got != want {
+			t.Errorf("the backend was told %q, want %q", got, want)
+		}
+		if n := f.server.count("ask colour size " + name); n != 2 {
+			t.Errorf("%s: %d calls, want two", name, n)
+		}
+	}
+	id := f.must(tasks, alice, unary, "ask colour", "")
+	f.asks(tasks, id, 1)
+	var dying sync.WaitGroup
+	dying.Go(func() { _, _ = tasks.Dying(true).Provide(t.Context(), alice, id, 1, answers("colour", "blue")) })
+	dying.Wait()
+	if got, err := tasks.Cancel(t.Context(), alice, id); err != nil || got.State != task.Cancelled {
+		t.Errorf("cancel: %+v, %v", got, err)
+	}
+	queue, err := f.store.Queue(t.Context(), store.QueueConfig{Name: "tasks", MaxMessages: 100_000, MaxBytes: 64 << 20, Lease: 5 * time.Second, MaxDeliveries: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		n, err := queue.Len(t.Context())
+		if n == 0 && err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d jobs are left, %v", n, err)
+		}
 	}
 }

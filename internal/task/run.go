@@ -114,6 +114,8 @@ func (r *run) run() {
 	switch next {
 	case later:
 		r.pool.giveBack(r.held(), 5*time.Second)
+	case unanswered:
+		r.pool.giveBack(r.held(), min(backoff(r.held().Delivery)/8, 10*time.Second)) // most often they are being written
 	case drop:
 		r.pool.done(ctx, r.held())
 	case wrapUp:
@@ -166,10 +168,11 @@ func (r *run) tell(ctx context.Context) (*record, error) {
 type step int
 
 const (
-	proceed step = iota // make the call
-	wrapUp              // the task has ended: see that its last event is there
-	drop                // there is nothing to do
-	later               // it cannot be done now
+	proceed    step = iota // make the call
+	wrapUp                 // the task has ended: see that its last event is there
+	drop                   // there is nothing to do
+	later                  // it cannot be done now
+	unanswered             // it was queued for answers that are not in the record yet
 )
 
 // claim makes the task this run's, and says in the record that the call may reach its backend from now on. Or it ends the task.
@@ -182,12 +185,15 @@ func (r *run) claim(ctx context.Context) (step, error) {
 		switch {
 		case rec.State.Final():
 			return errUnchanged
-		case rec.State == InputRequired, rec.Dispatched && rec.Job != r.job.Nonce:
+		case rec.State == InputRequired && rec.Round != r.job.Round, rec.Dispatched && rec.Job != r.job.Nonce:
 			next = drop
 			return errUnchanged
 		case time.Now().After(rec.Deadline):
 			t.lose(rec)
 			return nil
+		case rec.State == InputRequired:
+			next = unanswered
+			return errUnchanged
 		case rec.Cancel && (!rec.Dispatched || t.repeatable(rec)):
 			t.end(rec, Cancelled, errCancelled(", and its worker was lost"))
 			return nil

@@ -44,7 +44,7 @@ func (t *Tasks) Submit(ctx context.Context, c *call.Call, request []byte) (strin
 	if key != "" {
 		id, found, err := t.reserve(ctx, r, c, key, request)
 		switch {
-		case err != nil, found != nil && (found.State.Final() || found.Dispatched):
+		case err != nil, found != nil && (found.State != Working || found.Dispatched):
 			return id, err
 		case found != nil: // it waits, unless whoever made it stopped before it was queued
 			return id, t.enqueue(ctx, found, c.Principal, found.ID)

@@ -141,7 +141,13 @@ type Tasks struct {
 	kv     *store.KV
 	large  *store.Objects
 	events *store.Log
-	queue  *store.Queue
+	queue  jobs
+}
+
+// jobs is a store.Queue.
+type jobs interface {
+	Put(ctx context.Context, id string, data []byte) error
+	Take(ctx context.Context) (*store.Job, error)
 }
 
 // maxValue is the largest value in the table of tasks; what is larger is an object. A NATS server takes 1 MiB by default.
@@ -162,8 +168,12 @@ func Open(ctx context.Context, c Config) (*Tasks, error) {
 		return nil, err
 	}
 	// Attempts are counted in the record: that a job is given out again, since it has to wait for its turn, is no failure.
-	t.queue, err = c.Store.Queue(ctx, store.QueueConfig{Name: "tasks", MaxMessages: int64(c.MaxTasks), MaxBytes: 64 << 20, Lease: c.Lease, MaxDeliveries: 1 << 30})
-	return t, err
+	queue, err := c.Store.Queue(ctx, store.QueueConfig{Name: "tasks", MaxMessages: int64(c.MaxTasks), MaxBytes: 64 << 20, Lease: c.Lease, MaxDeliveries: 1 << 30})
+	if err != nil {
+		return nil, err
+	}
+	t.queue = queue
+	return t, nil
 }
 
 func notFound() error {
