@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ func parsePage(body []byte, contentType string, each func(exposed) error) (err e
 	}
 	if mediaType != "text/plain" && mediaType != "application/openmetrics-text" || mediaType == "application/openmetrics-text" && params["version"] == "2.0.0" {
 		return fmt.Errorf("page is %q; only Prometheus' text format and OpenMetrics 1.0 are read, not those with native histograms", cut(contentType, 100))
+	}
+	if at := bytes.IndexByte(body, 0); at >= 0 { // the parser would take it for the end of the page
+		return fmt.Errorf("page is no text: it has a NUL at byte %d", at)
 	}
 	// The page comes from outside, and this is not the goroutine of a call: a bug of the parser must not end the process.
 	defer func() {

@@ -429,6 +429,31 @@ func TestTooLarge(t *testing.T) {
 		wantCode(t, err, codes.ResourceExhausted)
 		wantInfo(t, err, "QUERY_TOO_LARGE")
 	})
+	// The engine's books alone would take gigabytes for some of these.
+	t.Run("reach", func(t *testing.T) {
+		client, _ := start(t, withHistory(t, metrics.EmbeddedOptions{}), metrics.Options{})
+		for _, query := range []string{
+			`count_over_time(up[31d:1ms])`, `sum(sum_over_time(up[31d:1s]))`, `vector(1)[10000d:1s]`, `up[400d]`, `max_over_time(max_over_time(up[1d:1m])[20d:10s])`,
+			`max_over_time(max_over_time(up[5m:1s])[30d:1m])`, `sum_over_time(up[2d:])`,
+		} {
+			_, err := client.QueryInstant(within(t), &metricsv1.QueryInstantRequest{Query: query})
+			wantCode(t, err, codes.ResourceExhausted)
+			wantInfo(t, err, "QUERY_TOO_LARGE")
+			_, err = client.QueryRange(within(t), &metricsv1.QueryRangeRequest{Query: query})
+			wantCode(t, err, codes.ResourceExhausted)
+			stream, err := client.WatchMetric(within(t), &metricsv1.WatchMetricRequest{Query: query})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			wantCode(t, err, codes.ResourceExhausted)
+		}
+		_, err := client.QueryRange(within(t), &metricsv1.QueryRangeRequest{Query: `max_over_time(up[1h:1s])`, StartTime: timestamppb.New(mid.Add(-24 * time.Hour)), EndTime: timestamppb.New(mid), MaxPoints: 10})
+		if err != nil {
+			t.Errorf("an hour's subquery over a day: %v", err)
+		}
+		_, err = client.QueryRange(within(t), &metricsv1.QueryRangeRequest{Query: `max_over_time(up[1h:1s])`, StartTime: timestamppb.New(mid.Add(-30 * 24 * time.Hour)), EndTime: timestamppb.New(mid), MaxPoints: 10})
+		wantCode(t, err, codes.ResourceExhausted) // the subquery is evaluated over the whole month
+	})
 	t.Run("reads", func(t *testing.T) {
 		client, _ := start(t, withHistory(t, metrics.EmbeddedOptions{QueryReads: 100}), metrics.Options{})
 		_, err := client.QueryInstant(within(t), &metricsv1.QueryInstantRequest{Query: `sum_over_time(memory_bytes[1h])`, Time: timestamppb.New(mid)})

@@ -189,6 +189,7 @@ func TestScrapeRefuses(t *testing.T) {
 		{"web page", "text/html", "<html>", "only Prometheus' text format"},
 		{"broken", "text/plain", "a{ 1\n", "read page"},
 		{"no end", "application/openmetrics-text; version=1.0.0", "a 1\n", "read page"},
+		{"no text", "text/plain", "a 1\n\x00b 2\n", "NUL at byte 4"},
 		{"no number", "text/plain", "a one\n", "read page"},
 	}
 	for _, test := range tests {

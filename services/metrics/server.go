@@ -84,6 +84,9 @@ func (s *Server) QueryInstant(ctx context.Context, req *metricsv1.QueryInstantRe
 	if err != nil {
 		return nil, err
 	}
+	if err := checkReach(req.GetQuery(), 0, s.options.MaxRange); err != nil {
+		return nil, statusOf(ctx, s.options.Logger, "query", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.QueryTimeout)
 	defer cancel()
 	answer, err := s.engine.Instant(ctx, req.GetQuery(), at)
@@ -107,6 +110,9 @@ func (s *Server) QueryRange(ctx context.Context, req *metricsv1.QueryRangeReques
 	grid, err := s.grid(req, time.Now())
 	if err != nil {
 		return nil, err
+	}
+	if err := checkReach(req.GetQuery(), grid.End.Sub(grid.Start), s.options.MaxRange); err != nil {
+		return nil, statusOf(ctx, s.options.Logger, "query", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.QueryTimeout)
 	defer cancel()

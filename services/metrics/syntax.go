@@ -67,6 +67,49 @@ func shapeOf(query string) shape {
 	return s
 }
 
+// maxInnerPoints bounds the points at which one subquery is evaluated: at each the engine may hold a sample of every series, and keeps books of its own
+// before it looks at any limit.
+const maxInnerPoints = 100_000
+
+// checkReach refuses a query that looks back further than most, or evaluates a subquery at more than [maxInnerPoints] points when it is
+// itself evaluated over outer. A subquery without a step is taken to have the least there is. What this parser does not know passes.
+func checkReach(query string, outer, most time.Duration) error {
+	expr, err := lenient.ParseExpr(query)
+	if err != nil {
+		return nil //nolint:nilerr // whether a query is good is for the engine to say
+	}
+	var large error
+	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
+		var back, step time.Duration
+		switch n := node.(type) {
+		case *parser.MatrixSelector:
+			back = n.Range
+		case *parser.SubqueryExpr:
+			back, step = n.Range, max(n.Step, 0)
+			if step == 0 {
+				step = minStep
+			}
+		}
+		if back > most {
+			large = &TooLargeError{Text: fmt.Sprintf("looks back %s, and at most %s are served", back, most)}
+		}
+		if step == 0 || large != nil {
+			return large
+		}
+		span := outer + back // below math.MaxInt64: each is at most most, and a query of 4 KiB has few
+		for _, above := range path {
+			if sub, ok := above.(*parser.SubqueryExpr); ok {
+				span += sub.Range
+			}
+		}
+		if points := int64(span / step); points > maxInnerPoints {
+			large = &TooLargeError{Text: fmt.Sprintf("evaluates a subquery at %d points, and at most %d are served: use a longer step in [%s:%s]", points, maxInnerPoints, back, step)}
+		}
+		return large
+	})
+	return large
+}
+
 // queryError turns a parser's error into one with the byte.
 func queryError(err error) *QueryError {
 	var several parser.ParseErrors

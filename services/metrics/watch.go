@@ -126,6 +126,9 @@ func (s *Server) retained(at cursor, interval time.Duration) error {
 }
 
 func (s *Server) evaluate(ctx context.Context, w watch, at time.Time) (*Answer, error) {
+	if err := checkReach(w.query, 0, s.options.MaxRange); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.QueryTimeout)
 	defer cancel()
 	answer, err := s.engine.Instant(ctx, w.query, at)

@@ -116,7 +116,7 @@ func Run(ctx context.Context, flags Flags, register func(grpc.ServiceRegistrar),
 		server.GracefulStop()
 	})
 	options.Logger.Info("serving", "addr", listener.Addr().String())
-	if err := server.Serve(listener); err != nil {
+	if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // ctx may have ended before
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

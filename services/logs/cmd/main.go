@@ -146,7 +146,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) 
 		return err
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
+		return cause // what brings lines in has failed
 	}
 	return nil
 }

@@ -194,6 +194,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{[]string{"--redact-pattern", "x"}, "NAME=REGEXP"},
 		{[]string{"--redact-pattern", "x=("}, "missing closing )"},
 		{[]string{"--auth-issuer", "x"}, "belong together"},
+		{[]string{"--addr", "127.0.0.1:0", "--ingest-file", "."}, "is a directory"},
 		{[]string{"--unknown"}, "unknown"},
 	}
 	for _, test := range tests {
