@@ -47,8 +47,11 @@ const (
 	// streams that nobody reads starve no other.
 	connWindow = 16 << 20
 
-	// connectWait is how long a call waits for a connection that is being made for the first time.
+	// connectWait is how long a call waits for a backend that is being connected to for the first time.
 	connectWait = time.Second
+	// noBound has nothing but the call's own deadline bound a wait. An attempt to connect ends within connectTimeout, and what is known of an
+	// endpoint's health within healthPatience.
+	noBound time.Duration = 0
 )
 
 // Config says how to reach one backend.
@@ -212,15 +215,19 @@ var ErrConnecting = errors.New("still connecting")
 // Ready returns when a call would not wait: at once if an endpoint is connected or the last attempt has failed (the call itself then
 // says why), else when the attempt that is under way has ended, but after a second at most, with ErrConnecting. The error is the context's
 // if that ends first.
-func (c *Conn) Ready(ctx context.Context) error { return ready(ctx, c.ClientConn) }
+func (c *Conn) Ready(ctx context.Context) error { return ready(ctx, c.ClientConn, connectWait) }
 
-func ready(ctx context.Context, cc *grpc.ClientConn) error {
+func ready(ctx context.Context, cc *grpc.ClientConn, bound time.Duration) error {
 	state := cc.GetState()
 	if state == connectivity.Ready || state == connectivity.TransientFailure || state == connectivity.Shutdown {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, connectWait)
-	defer cancel()
+	wait := ctx
+	if bound != noBound {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, bound)
+		defer cancel()
+	}
 	for {
 		if state == connectivity.Idle {
 			cc.Connect()

@@ -3,6 +3,7 @@ package dial
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/roundrobin"
@@ -39,7 +40,7 @@ func (p policy) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balanc
 		m = c.member
 	}
 	return newExplaining(cc, opts.Target.Endpoint(), func(cc balancer.ClientConn) balancer.Balancer {
-		return balancer.Get(roundrobin.Name).Build(&endpointsConn{cc, m, p.name == policyName}, opts)
+		return balancer.Get(roundrobin.Name).Build(&endpointsConn{ClientConn: cc, member: m, watched: p.name == policyName}, opts)
 	})
 }
 
@@ -48,6 +49,7 @@ type endpointsConn struct {
 	balancer.ClientConn
 	member  *member
 	watched bool
+	ready   atomic.Bool // the last state
 }
 
 // NewSubConn returns an endpoint whose calls are counted, and whose health is watched.
@@ -75,6 +77,10 @@ func (c *endpointsConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSu
 func (c *endpointsConn) UpdateState(s balancer.State) {
 	if s.Picker != nil {
 		s.Picker = picker{s.Picker, c.member}
+	}
+	ready := s.ConnectivityState == connectivity.Ready
+	if was := c.ready.Swap(ready); ready && !was {
+		c.member.came.Add(1)
 	}
 	c.ClientConn.UpdateState(s)
 }

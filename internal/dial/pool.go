@@ -51,9 +51,11 @@ type member struct {
 	used    atomic.Int64 // calls under way, those of endpoints that have gone included
 	opening atomic.Int64 // calls that have chosen it and are not counted in used yet
 	list    atomic.Pointer[[]*slots]
-	adding  sync.Mutex // for those who write list
+	adding  sync.Mutex   // for those who write list
+	came    atomic.Int64 // times that it has become connected
 
-	quiet int // sweeps in a row that have found it unused; guarded by pool.mu
+	quiet int   // sweeps in a row that have found it unused; guarded by pool.mu
+	since int64 // pool.first.came when it was opened; guarded by pool.mu
 }
 
 func (m *member) endpoints() []*slots {
@@ -135,21 +137,46 @@ func (p *pool) forStream(tried []*member) (*member, error) {
 	if p.closed {
 		return nil, errClosed
 	}
+	p.dropStaleLocked()
+	var waits *member // not connected
 	for _, m := range p.streams {
-		if !m.full() && !slices.Contains(tried, m) {
+		switch {
+		case slices.Contains(tried, m) || m.full():
+		case m.ready():
 			return m.chosen(), nil
+		case waits == nil:
+			waits = m
 		}
+	}
+	if waits != nil {
+		return waits.chosen(), nil
 	}
 	if 1+len(p.calls)+len(p.streams) >= p.most {
 		return nil, &FullError{Connections: len(p.streams), Streams: p.usedLocked()}
 	}
+	came := p.first.came.Load()
 	m, err := p.open()
 	if err != nil {
 		return nil, err
 	}
+	m.since = came
 	p.streams = append(p.streams, m)
 	p.sweepLocked()
 	return m.chosen(), nil
+}
+
+// dropStaleLocked closes connections for streams that could not be made before the first one found the backend back: another one is made at once,
+// while they would fail streams until their next attempt. It happens once for each time that the backend comes back, so there is no storm.
+// grpc-go's own ResetConnectBackoff is not for this: it goes over the connections without their lock.
+func (p *pool) dropStaleLocked() {
+	came := p.first.came.Load()
+	p.streams = slices.DeleteFunc(p.streams, func(m *member) bool {
+		stale := m.since != came && m.opening.Load() == 0 && m.used.Load() == 0 && m.cc.GetState() == connectivity.TransientFailure
+		if stale {
+			p.running.Go(func() { _ = m.cc.Close() }) // fails only if it is closed
+		}
+		return stale
+	})
 }
 
 func (p *pool) usedLocked() (n int64) {
@@ -264,8 +291,8 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 }
 
 // OpenStream opens a stream that may last, on a connection that no unary call uses; another one is opened where those that there are carry all the
-// streams that the server allows. It waits for a new connection as Ready does, but never for another stream to end: where there may be no
-// more connections the error is a *FullError.
+// streams that the server allows. It waits for a new connection within the deadline of ctx while the backend is connected to and the attempt is under
+// way, else as Ready does; but never for another stream to end: where there may be no more connections the error is a *FullError.
 func (c *Conn) OpenStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx = withoutWait(ctx)
 	var tried []*member
@@ -284,13 +311,28 @@ func (c *Conn) OpenStream(ctx context.Context, desc *grpc.StreamDesc, method str
 
 func (p *pool) openOn(ctx context.Context, m *member, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	defer m.leave()
-	if err := ready(ctx, m.cc); err != nil {
+	if err := p.settled(ctx, m); err != nil {
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return m.cc.NewStream(ctx, desc, method, opts...)
+}
+
+// settled returns when m is connected or could not be. A backend that is not there at all is waited for no longer than by unary calls; one that is
+// there is healthy, however long a further connection to it takes.
+func (p *pool) settled(ctx context.Context, m *member) error {
+	if m.ready() {
+		return nil
+	}
+	if err := ready(ctx, p.first.cc, connectWait); err != nil {
+		return err
+	}
+	if p.first.ready() {
+		return ready(ctx, m.cc, noBound)
+	}
+	return ready(ctx, m.cc, connectWait)
 }
 
 // Connections returns how many connections there are to each endpoint: for unary calls, at least one, and for streams.
