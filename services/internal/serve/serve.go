@@ -65,8 +65,20 @@ type Options struct {
 	Logger *slog.Logger
 	// Drain is called when the end begins, before calls are waited for: it must end streams that would go on for ever.
 	Drain func()
+	// Listener is what [Listen] returned, for services that must not begin anything before they know that they can serve. Run closes it. Default: Run
+	// listens.
+	Listener net.Listener
 	// Server are options of the gRPC server, after those of [Run].
 	Server []grpc.ServerOption
+}
+
+// Listen takes the address that the flags say.
+func Listen(ctx context.Context, flags Flags) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", flags.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w; choose another address with --addr", flags.Addr, err)
+	}
+	return listener, nil
 }
 
 // Run serves what register adds until ctx ends, with health of each service and reflection. It then ends: health says NOT_SERVING, new calls
@@ -97,9 +109,12 @@ func Run(ctx context.Context, flags Flags, register func(grpc.ServiceRegistrar),
 	grpc_health_v1.RegisterHealthServer(server, checks)
 	reflection.Register(server)
 
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", flags.Addr)
-	if err != nil {
-		return fmt.Errorf("listen on %q: %w; choose another address with --addr", flags.Addr, err)
+	listener := options.Listener
+	if listener == nil {
+		var err error
+		if listener, err = Listen(ctx, flags); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var stopping sync.WaitGroup

@@ -119,6 +119,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) (err error) {
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	c.options.Logger = logger
+	listener, err := serve.Listen(ctx, c.serve) // before a replica is started that nobody could ask about
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
 	dir, cleanup, err := c.dir()
 	if err != nil {
 		return err
@@ -148,7 +153,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) (err error) {
 	if c.webhook != "" {
 		running.Go(func() { _ = service.Publish(background, "webhook", &workloads.Webhook{URL: c.webhook}) })
 	}
-	return serve.Run(ctx, c.serve, service.Register, serve.Options{Logger: logger, Drain: service.Drain})
+	return serve.Run(ctx, c.serve, service.Register, serve.Options{Logger: logger, Drain: service.Drain, Listener: listener})
 }
 
 // dir is where files live; cleanup removes what was made for this run alone.

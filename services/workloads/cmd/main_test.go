@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,23 @@ func TestServes(t *testing.T) {
 	}
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("watch after the stop = %v, want UNAVAILABLE", err)
+	}
+}
+
+// A service that cannot listen starts no workload.
+func TestListensFirst(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	started := filepath.Join(t.TempDir(), "started")
+	err = run(t.Context(), []string{"--addr", taken.Addr().String(), "--data", t.TempDir(), "--workload", "web=touch " + started + "; exec sleep 1000"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "choose another address with --addr") {
+		t.Errorf("run = %v, want an error about the address", err)
+	}
+	if _, err := os.Stat(started); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the workload was started: %v", err)
 	}
 }
 
