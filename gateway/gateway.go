@@ -53,8 +53,9 @@ type Config struct {
 	Reconnect time.Duration
 	// Grace is how long a stream waits for the backend's header, first message or refusal before it answers 200. Default 500 ms.
 	Grace time.Duration
-	// ParkAfter is how long a stream over HTTP/1 may be silent before its connection is taken over from the http.Server, to hold less memory: see
-	// Gateway.Shutdown for what the server's owner has to do then. Such a connection is closed when its stream has ended. Default 0: never.
+	// ParkAfter is how long an event stream over HTTP/1 may be silent before its connection is taken over from the http.Server, to hold less memory: see
+	// Gateway.Shutdown for what the server's owner has to do then. Every such stream, silent or not, is answered with "Connection: close", and its
+	// connection closed when it has ended. Default 0: never.
 	ParkAfter time.Duration
 	// StallTimeout is how long one write, or the reading of a whole request body, may take before the caller is dropped; it replaces the
 	// server's timeouts. Request streams may be read for as long as the call takes. Default 30 s.

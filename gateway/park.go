@@ -12,16 +12,17 @@ import (
 )
 
 // A stream over HTTP/1 holds some 25 KiB of net/http: a goroutine with a deep stack, one that waits for the caller to go, and the buffers of the
-// connection and of the answer. One that is silent is parked: the connection is taken over, the request's goroutine ends, and what is left is the
-// chain's goroutine and one with a small stack that waits for the caller to go. What is to be sent, as chunks of the answer that has begun, is
-// sent by a goroutine that lives as long as there is something.
+// connection and of the answer. One of events that is silent is parked: the connection is taken over, the request's goroutine ends, and what is left
+// is the chain's goroutine and one with a small stack that waits for the caller to go. What is to be sent, as chunks of the answer that has begun,
+// is sent by a goroutine that lives as long as there is something. The answer's header has said "Connection: close" (RFC 9112, section 9.6):
+// otherwise a client could send its next request on a connection that the end of the stream closes.
 
 // parked is a stream that has left net/http. Its fields are guarded by the writer's mutex.
 type parked struct {
 	conn    net.Conn
 	chunked bool
-	sending bool          // a goroutine is at it
-	beat    *time.Timer   // nil for lines
+	sending bool // a goroutine is at it
+	beat    *time.Timer
 	gone    chan struct{} // closed when nothing more is read
 }
 
@@ -50,9 +51,7 @@ func (o *writer) park(to *sink) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.parked = p
-	if o.form == events {
-		p.beat = time.AfterFunc(o.gateway.heartbeat, o.beat)
-	}
+	p.beat = time.AfterFunc(o.gateway.heartbeat, o.beat)
 	if o.pending != nil || o.ended { // it came meanwhile
 		p.notify(o)
 	}
@@ -136,9 +135,7 @@ func (o *writer) endParked(p *parked, out []byte) {
 	}
 	_ = p.conn.Close()
 	<-p.gone
-	if p.beat != nil {
-		p.beat.Stop()
-	}
+	p.beat.Stop()
 	o.life.cancel(nil)
 	o.gateway.parking.remove(o)
 }
@@ -170,18 +167,12 @@ func (o *writer) write(p *parked, out []byte, last bool) error {
 		framed = append(framed, "\r\n"...)
 	}
 	if p.chunked && last {
-		framed = append(framed, "0\r\n"...)
-		if o.form == lines {
-			framed = append(strconv.AppendInt(append(framed, "Grpc-Status: "...), int64(o.trailer.Code()), 10), "\r\n"...)
-		}
-		framed = append(framed, "\r\n"...)
+		framed = append(framed, "0\r\n\r\n"...)
 	}
 	if err := p.conn.SetWriteDeadline(time.Now().Add(o.gateway.stall)); err != nil {
 		return err
 	}
-	if p.beat != nil {
-		p.beat.Reset(o.gateway.heartbeat)
-	}
+	p.beat.Reset(o.gateway.heartbeat)
 	_, err := p.conn.Write(framed)
 	giveBuffer(framed)
 	return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -43,56 +44,136 @@ func parkingServer(t *testing.T, b *backend, edit func(*gateway.Config)) (*serve
 
 // TestParkedStream has a stream parked before its first message, and another one after its first, and reads both to their end.
 func TestParkedStream(t *testing.T) {
-	for _, accept := range []string{"text/event-stream", "application/x-ndjson"} {
-		for _, first := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s first=%v", accept, first), func(t *testing.T) {
-				b, s := newScript(t)
-				srv, parked := parkingServer(t, b, nil)
-				res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", accept)
-				r := bufio.NewReader(res.Body)
-				next := func(want string) {
-					t.Helper()
-					if accept != "text/event-stream" {
-						if line, err := r.ReadString('\n'); err != nil || line != want+"\n" {
-							t.Fatalf("line %q, %v, want %q", line, err, want)
-						}
-					} else if got := readEvent(t, r); got != "data: "+want {
-						t.Fatalf("event %q, want %q", got, want)
-					}
+	for _, first := range []bool{false, true} {
+		t.Run(fmt.Sprintf("first=%v", first), func(t *testing.T) {
+			b, s := newScript(t)
+			srv, parked := parkingServer(t, b, nil)
+			res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+			r := bufio.NewReader(res.Body)
+			next := func(want string) {
+				t.Helper()
+				if got := readEvent(t, r); got != "data: "+want {
+					t.Fatalf("event %q, want %q", got, want)
 				}
-				await(t, "start", s.started)
-				if first {
-					s.send <- `{"title":"first"}`
-					next(`{"title":"first"}`)
-				}
-				await(t, "parking", parked)
-				for i := range 50 { // each is read before the next is sent
-					s.send <- fmt.Sprintf(`{"pages":%d}`, i+1)
-					next(fmt.Sprintf(`{"pages":%d}`, i+1))
-				}
-				for i := range 500 { // and these are not
-					s.send <- fmt.Sprintf(`{"pages":%d}`, i+1)
-				}
-				s.end <- nil
-				for i := range 500 {
-					next(fmt.Sprintf(`{"pages":%d}`, i+1))
-				}
-				want := ""
-				if accept == "text/event-stream" {
-					want = "event: end\ndata: {}\n\n"
-				} else if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 || res.Trailer.Get("Grpc-Status") != "0" {
-					t.Errorf("after the end: %q, %v, trailer %v", rest, err, res.Trailer)
-				}
-				if rest, err := io.ReadAll(r); err != nil || string(rest) != want {
-					t.Errorf("after the last message: %q, %v, want %q", rest, err, want)
-				}
-				// The client's connection is used up, which it must not trip over.
-				if res := srv.open(t.Context(), "GET", "/v1/books/b", nil); res.StatusCode != http.StatusOK {
-					t.Errorf("the next request: %d", res.StatusCode)
-				}
-			})
+			}
+			await(t, "start", s.started)
+			if first {
+				s.send <- `{"title":"first"}`
+				next(`{"title":"first"}`)
+			}
+			await(t, "parking", parked)
+			for i := range 50 { // each is read before the next is sent
+				s.send <- fmt.Sprintf(`{"pages":%d}`, i+1)
+				next(fmt.Sprintf(`{"pages":%d}`, i+1))
+			}
+			for i := range 500 { // and these are not
+				s.send <- fmt.Sprintf(`{"pages":%d}`, i+1)
+			}
+			s.end <- nil
+			for i := range 500 {
+				next(fmt.Sprintf(`{"pages":%d}`, i+1))
+			}
+			if rest, err := io.ReadAll(r); err != nil || string(rest) != "event: end\ndata: {}\n\n" {
+				t.Errorf("after the last message: %q, %v, want the end", rest, err)
+			}
+		})
+	}
+}
+
+// TestRequestAfterAParkedStream has a client with a pool of connections send a request that it does not send twice, right after the end of a parked
+// stream: that must not go to the connection that the end closes.
+func TestRequestAfterAParkedStream(t *testing.T) {
+	b, s := newScript(t)
+	srv, parked := parkingServer(t, b, nil)
+	for i := range 200 {
+		res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+		if !res.Close {
+			t.Fatalf("stream %d: header without Connection: close: %v", i, res.Header)
+		}
+		await(t, "start", s.started)
+		await(t, "parking", parked)
+		s.end <- nil
+		if body := text(t, res); !strings.HasSuffix(body, "event: end\ndata: {}\n\n") {
+			t.Fatalf("stream %d: body %q", i, body)
+		}
+		res = srv.open(t.Context(), "POST", "/v1/shelves/s/books", strings.NewReader("{}"), "Content-Type", "application/json")
+		if body := text(t, res); res.StatusCode != http.StatusOK {
+			t.Fatalf("request %d: %d %s", i, res.StatusCode, body)
 		}
 	}
+}
+
+// TestWhoseConnectionCloses reads streams that are not silent: those that could be parked say that their connection closes, which does not depend on
+// whether they are.
+func TestWhoseConnectionCloses(t *testing.T) {
+	for _, tt := range []struct {
+		name, accept string
+		http2        bool
+		parkAfter    time.Duration
+		closes       bool
+	}{
+		{name: "events", accept: "text/event-stream", parkAfter: patience, closes: true},
+		{name: "events over HTTP/2", accept: "text/event-stream", parkAfter: patience, http2: true},
+		{name: "events without parking", accept: "text/event-stream"},
+		{name: "lines", parkAfter: patience},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, s := newScript(t)
+			srv := startServer(t, b, serverOptions{http2: tt.http2, config: func(c *gateway.Config) { c.ParkAfter = tt.parkAfter }})
+			ctx, connected := connections(t.Context())
+			for i := range 3 {
+				go func() {
+					s.send <- `{"title":"a"}`
+					s.end <- nil
+				}()
+				res := srv.open(ctx, "GET", "/v1/shelves/s:watch", nil, "Accept", tt.accept)
+				if body := text(t, res); !strings.Contains(body, `{"title":"a"}`) {
+					t.Errorf("body %q", body)
+				}
+				await(t, "start", s.started)
+				if (res.ProtoMajor == 2) != tt.http2 || res.Close != tt.closes || tt.http2 && res.Header.Get("Connection") != "" {
+					t.Errorf("%s, Connection: close %v, header %v; want closing %v", res.Proto, res.Close, res.Header, tt.closes)
+				}
+				if reused := await(t, "connection", connected); reused != (i > 0 && !tt.closes) {
+					t.Errorf("stream %d over a used connection: %v", i, reused)
+				}
+			}
+		})
+	}
+}
+
+// TestLinesAreNotParked has streams of lines silent for longer than others take to be parked. Their connection serves the next one.
+func TestLinesAreNotParked(t *testing.T) {
+	b, s := newScript(t)
+	srv, parked := parkingServer(t, b, nil)
+	measure, other := newScript(t)
+	clock, passed := parkingServer(t, measure, nil)
+	ctx, connected := connections(t.Context())
+	for i := range 5 {
+		res := srv.open(ctx, "GET", "/v1/shelves/s:watch", nil)
+		await(t, "start", s.started)
+		if reused := await(t, "connection", connected); reused != (i > 0) {
+			t.Errorf("stream %d over a used connection: %v", i, reused)
+		}
+		_ = clock.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+		await(t, "start", other.started)
+		await(t, "parking", passed)
+		other.end <- nil
+		s.send <- `{"title":"a"}`
+		s.end <- nil
+		if body := text(t, res); body != "{\"title\":\"a\"}\n" || res.Trailer.Get("Grpc-Status") != "0" {
+			t.Errorf("body %q, trailer %v", body, res.Trailer)
+		}
+	}
+	if len(parked) > 0 {
+		t.Error("a stream of lines has been parked")
+	}
+}
+
+// connections returns a context whose requests tell whether their connection has been used before.
+func connections(ctx context.Context) (context.Context, <-chan bool) {
+	reused := make(chan bool, 100)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused <- c.Reused }}), reused
 }
 
 // TestParkedOldHTTP reads a stream over HTTP/1.0, whose end is the connection's.
@@ -185,7 +266,7 @@ func TestParkedCallerDoesNotRead(t *testing.T) {
 		}
 	}}
 	srv, parked := parkingServer(t, b, func(c *gateway.Config) { c.StallTimeout = 100 * time.Millisecond })
-	res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil)
+	res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
 	await(t, "parking", parked)
 	close(begin)
 	if n := await(t, "end of the backend's stream", ended); n > 2000 {
@@ -241,24 +322,4 @@ func TestShutdownHangsUp(t *testing.T) {
 		t.Error("Shutdown with a stream and no time = nil")
 	}
 	await(t, "cancellation at the backend", s.gone)
-}
-
-// TestShortStreamsKeepTheConnection reads streams that are not silent one after the other over one connection.
-func TestShortStreamsKeepTheConnection(t *testing.T) {
-	b, s := newScript(t)
-	closed := make(chan string, 100)
-	srv := startServer(t, b, serverOptions{closed: closed, parked: closed, config: func(c *gateway.Config) { c.ParkAfter = patience }})
-	for range 5 {
-		go func() {
-			s.send <- `{"title":"a"}`
-			s.end <- nil
-		}()
-		if body := text(t, srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil)); body != "{\"title\":\"a\"}\n" {
-			t.Errorf("body %q", body)
-		}
-		await(t, "start", s.started)
-	}
-	if len(closed) > 0 {
-		t.Error("the server let a connection go")
-	}
 }

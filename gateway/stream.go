@@ -26,7 +26,7 @@ var errStalled = errors.New("caller does not read")
 // stream runs a call with many replies.
 //
 // The chain has a goroutine of its own, which encodes replies into a small buffer; the request's goroutine, which alone touches w, sends what is
-// there and flushes. An event is sent at once when that is idle, and several go together when it is not. A stream that falls silent may leave
+// there and flushes. An event is sent at once when that is idle, and several go together when it is not. A stream of events that falls silent may leave
 // the request's goroutine: see park.
 //
 // It is true if the stream has done so, and ends its life itself.
@@ -51,7 +51,7 @@ func (g *Gateway) stream(ctx context.Context, life *lifetime, x *exchange, m mat
 		stream.OnStop(requests.interrupt)
 	}
 	go func() { out.end(ctx, m, requests.blame(out.guarded(ctx, stream))) }()
-	sink := &sink{w: x.w, rc: http.NewResponseController(x.w), clears: x.r.ProtoMajor >= 2, chunked: x.r.ProtoAtLeast(1, 1), parks: life.detached && out.form != raw}
+	sink := &sink{w: x.w, rc: http.NewResponseController(x.w), clears: x.r.ProtoMajor >= 2, chunked: x.r.ProtoAtLeast(1, 1), parks: life.detached}
 	if out.run(ctx, sink) {
 		return true
 	}
@@ -81,10 +81,11 @@ type lifetime struct {
 	release  func() bool
 }
 
-// live returns the context of a call with many replies, which ends after limit, if that is not 0.
+// live returns the context of a call with many replies, which ends after limit, if that is not 0. Only readers of events may be parked: they hold a
+// connection each anyway.
 func (g *Gateway) live(r *http.Request, m match, limit time.Duration) (context.Context, *lifetime) {
 	request := r.Context()
-	detached := g.parkAfter > 0 && r.ProtoMajor == 1 && r.Method != http.MethodHead && !m.method.Kind().Client
+	detached := g.parkAfter > 0 && r.ProtoMajor == 1 && r.Method != http.MethodHead && !m.method.Kind().Client && accepts(r.Header, eventStream)
 	ctx := request
 	if detached {
 		ctx = context.WithoutCancel(request)
@@ -150,7 +151,7 @@ type sink struct {
 	rc      *http.ResponseController
 	clears  bool // write deadlines must be taken back after each write (HTTP/2 fires them when idle too)
 	chunked bool // as it goes over HTTP/1
-	parks   bool // it may be left: see park
+	parks   bool // it may be left: see park; for events over HTTP/1 alone
 	sent    bool // the header
 }
 
@@ -387,6 +388,9 @@ func (o *writer) send(ctx context.Context, to *sink, last bool) (bool, error) {
 	}
 	if !to.sent {
 		to.sent = true
+		if to.parks { // a connection that is parked serves no further request: who reads must know before the end, and in any case
+			to.w.Header().Set("Connection", "close")
+		}
 		o.writeHeader(to.w)
 		if o.form == events {
 			out = slices.Insert(out, 0, append(appendRetry(nil, o.gateway.reconnect), '\n')...)

@@ -116,8 +116,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 	return err
 }
 
-// parkAfter is how long a stream of the HTTP door is silent before it holds less memory, and its connection becomes its own. Calls that end before then
-// leave the connection for further ones.
+// parkAfter is how long an event stream of the HTTP door is silent before it holds less memory.
 const parkAfter = time.Second
 
 // cutGrace is what is left of the drain time for calls that are cut to tell their callers.
