@@ -126,8 +126,9 @@ func overMCP(addr, where, version string) func(s shape) func() (caller, error) {
 	}
 }
 
-// overHTTP sends the same request again and again, over a connection of each caller's own. The caller reads the reply itself: net/http's client
-// has two goroutines for each connection, whose work would be most of what is measured.
+// overHTTP sends the same request again and again, over a connection of each caller's own; after an answer that says that its connection closes, as
+// the mesh's event streams do, over another one. The caller reads the reply itself: net/http's client has two goroutines for each connection, whose
+// work would be most of what is measured.
 func overHTTP(addr, line, header, body string, s shape) func() (caller, error) {
 	request := fmt.Appendf(nil, "%s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: %d\r\n\r\n%s", line, addr, header, len(body), body)
 	return func() (caller, error) {
@@ -137,7 +138,17 @@ func overHTTP(addr, line, header, body string, s shape) func() (caller, error) {
 		}
 		in := bufio.NewReaderSize(conn, 64<<10)
 		var reply bytes.Buffer
+		used := false // conn serves no further request
 		return caller{func(ctx context.Context) error {
+			if used {
+				_ = conn.Close()
+				next, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+				if err != nil {
+					return err
+				}
+				conn, used = next, false
+				in.Reset(conn)
+			}
 			if deadline, ok := ctx.Deadline(); ok {
 				if err := conn.SetDeadline(deadline); err != nil {
 					return err
@@ -150,6 +161,7 @@ func overHTTP(addr, line, header, body string, s shape) func() (caller, error) {
 			if err != nil {
 				return err
 			}
+			used = resp.Close
 			reply.Reset()
 			_, err = reply.ReadFrom(resp.Body)
 			_ = resp.Body.Close()
