@@ -20,7 +20,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // database/sql's "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
-	_ "modernc.org/sqlite" // database/sql's "sqlite"
+	"modernc.org/sqlite" // and database/sql's "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 //go:embed migrations/*.sql
@@ -140,9 +141,11 @@ func (s *Store) write(ctx context.Context, f func(*tx) error) error {
 	return nil
 }
 
-// reach marks errors that say that the database is out of reach: of the network, or of a server that starts, stops or has no connection to spare.
+// reach marks errors that say that the database is out of reach: of the network, of a server that starts, stops or has no connection to spare, or of a disk
+// that is full or fails.
 func reach(err error) error {
 	var network net.Error
+	var file *sqlite.Error
 	var server *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
@@ -154,6 +157,11 @@ func reach(err error) error {
 			return fmt.Errorf("database %w: %w", ErrUnreachable, err)
 		}
 		return err
+	case errors.As(err, &file):
+		switch file.Code() & 0xff {
+		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY: // the disk, which others may mend
+			return fmt.Errorf("database %w: %w", ErrUnreachable, err)
+		}
 	case errors.As(err, &network), errors.As(err, &connect), pgconn.SafeToRetry(err), errors.Is(err, sql.ErrConnDone), strings.Contains(err.Error(), "unexpected EOF"), strings.Contains(err.Error(), "conn closed"):
 		return fmt.Errorf("database %w: %w", ErrUnreachable, err)
 	}
