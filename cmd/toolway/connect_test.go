@@ -30,3 +30,14 @@ func TestNoCredentialInTheClear(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenForBackend has a credential where nobody would be sent it.
+func TestTokenForBackend(t *testing.T) {
+	m, err := openMesh(t.Context(), &sourceFlags{backends: []string{"127.0.0.1:1"}, tokenFile: "token"}, 0)
+	if err == nil {
+		m.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "--mesh TARGET") {
+		t.Errorf("openMesh with --backend and --token-file: %v, want that --mesh TARGET is named", err)
+	}
+}

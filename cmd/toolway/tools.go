@@ -47,6 +47,8 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 	switch {
 	case f.mesh != "" && len(c.Backends) > 0:
 		return nil, errors.New("--mesh names a running mesh, which has backends of its own: leave out --backend, --descriptors and the configuration's backends, or --mesh")
+	case f.tokenFile != "" && len(c.Backends) > 0:
+		return nil, errors.New("--token-file says who calls a running mesh, and backends are not told: name the mesh with --mesh TARGET in place of --backend, or leave out --token-file")
 	case len(c.Backends) == 0:
 		o.LoginTo = "mesh-on-this-machine" // its name says in every message where the command looked
 		target := "127.0.0.1:7070"
