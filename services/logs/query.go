@@ -78,7 +78,25 @@ func refusal(query string, now time.Time, err error) *QueryError {
 		return newQueryError(query, err)
 	}
 	q.DropAllPipes()
-	return &QueryError{Text: fmt.Sprintf("pipes are not served here, only filters; leave out what follows %q", q), Position: -1}
+	return &QueryError{Text: fmt.Sprintf("pipes are not served here, only filters; leave out what follows %q", q), Position: firstPipe(query)}
+}
+
+// firstPipe is where the pipes of a query that parses begin, or -1; those of subqueries are inside parentheses.
+func firstPipe(query string) int {
+	depth := 0
+	for at, c := range []byte(blank(query)) {
+		switch c {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		case '|':
+			if depth == 0 {
+				return at
+			}
+		}
+	}
+	return -1
 }
 
 // parserContext is how the parser quotes what it had read, at most 50 bytes, when it gave up.
