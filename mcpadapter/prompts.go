@@ -168,7 +168,7 @@ func (a *Adapter) promptResource(ctx context.Context, from asker, s *catalog.Sna
 		}
 	}
 	if r == nil || !a.sees(ctx, r.Get) {
-		return nil, noResource(from, name, "")
+		return nil, noResource(from, name, "give its URI, or its whole name with the collection's, as listing and completion have them")
 	}
 	return a.readFrom(ctx, from, r, values, uri)
 }

@@ -66,7 +66,7 @@ func TestPrompts(t *testing.T) {
 			{"review", map[string]string{"book": "x", "ton": "y"}, `unknown argument "ton"; did you mean "tone"?`},
 			{"hello", map[string]string{"x": "y"}, `prompt "hello" has no arguments`},
 			{"review", map[string]string{"book": "shelves/a/books/none"}, `resource "grpc://library.example.com/shelves/a/books/none" does not exist`},
-			{"review", map[string]string{"book": "nonsense"}, `resource "nonsense" does not exist`},
+			{"review", map[string]string{"book": "nonsense"}, `resource "nonsense" does not exist: give its URI, or its whole name`},
 		} {
 			if _, err := get(bad.name, bad.arguments); codeOf(err) != jsonrpc.CodeInvalidParams || !strings.Contains(err.Error(), bad.want) {
 				t.Errorf("get(%q, %v) = %v, want -32602 with %q", bad.name, bad.arguments, err, bad.want)
