@@ -149,6 +149,10 @@ func (o *writer) appendFailure(dst []byte, m match, st *status.Status) []byte {
 		// Without an id of its own, so that a reader who comes back by itself begins anew in place of asking for what is gone.
 		dst = append(dst, "id:\nevent: "+eventResync+"\ndata: "...)
 	} else {
+		if at := cursorOf(st); m.cursors.after != nil && m.cursors.id != nil && !o.positioned && !o.sentID && carries([]byte(at)) {
+			// The reader has no id yet to come back with, and would miss what arrives until then.
+			dst = append(append(append(dst, "id: "...), at...), '\n')
+		}
 		dst = append(dst, "event: "+eventError+"\ndata: "...)
 	}
 	dst = append(appendStatus(dst, st.Proto(), m.method.Backend), '\n')
@@ -156,6 +160,17 @@ func (o *writer) appendFailure(dst []byte, m match, st *status.Status) []byte {
 		dst = appendRetry(dst, delay)
 	}
 	return append(dst, '\n')
+}
+
+// cursorOf is where a broken stream goes on, as its status says; "" if it does not.
+func cursorOf(st *status.Status) string {
+	for _, d := range st.Proto().GetDetails() {
+		var info errdetails.ErrorInfo
+		if d.MessageIs(&info) && d.UnmarshalTo(&info) == nil && info.GetMetadata()["cursor"] != "" {
+			return info.GetMetadata()["cursor"]
+		}
+	}
+	return ""
 }
 
 // resync says whether the stream has failed because it cannot go on from where the reader is.

@@ -319,6 +319,33 @@ func TestStreamThatCannotGoOn(t *testing.T) {
 	}
 }
 
+// A stream that breaks before its first message gives its reader an id to come back with, if the backend says where it was.
+func TestBreakBeforeTheFirstMessage(t *testing.T) {
+	for _, c := range []struct{ last, cursor, want string }{
+		{"", "5", "id: 5\nevent: error\n"},
+		{"", "", "event: error\n"},
+		{"", "a\nb", "event: error\n"},
+		{"3", "5", "event: error\n"}, // it comes back with 3
+	} {
+		l := newLog(t, nil)
+		broken, err := status.New(codes.Unavailable, "stopping").WithDetails(&errdetails.ErrorInfo{Reason: "STOPPING", Domain: "feed", Metadata: map[string]string{"cursor": c.cursor}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.b.handle[feed+"Watch"] = func(_ any, s grpc.ServerStream) error {
+			if err := s.SendHeader(nil); err != nil {
+				return err
+			}
+			return broken.Err()
+		}
+		srv := startServer(t, l.b, serverOptions{})
+		body := text(t, srv.open(t.Context(), "GET", "/v1/feed", nil, "Accept", "text/event-stream", "Last-Event-ID", c.last))
+		if got := retryLine.ReplaceAllString(body, ""); !strings.HasPrefix(got, c.want) {
+			t.Errorf("after %q, broken at %q: %q, want %q first", c.last, c.cursor, got, c.want)
+		}
+	}
+}
+
 // retryAfter returns the first and the last time that a stream says to wait, in ms.
 func retryAfter(body string) (first, last int) {
 	for line := range strings.SplitSeq(body, "\n") {
