@@ -17,8 +17,8 @@ import (
 	"github.com/toolway/toolway/services/metrics"
 )
 
-// endless is a query that takes minutes, and few samples.
-var endless = "max_over_time((vector(time())" + strings.Repeat("+vector(time())", 250) + ")[5d:1s])"
+// endless is a query that takes long, and few samples: of as many points as a subquery may have.
+var endless = "max_over_time((vector(time())" + strings.Repeat("+vector(time())", 250) + ")[26h:1s])"
 
 // engines are the drivers, each with how many queries its PromQL engine has in flight.
 func engines(t *testing.T) map[string]func(t *testing.T) (metrics.Engine, func() float64) {
