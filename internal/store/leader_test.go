@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestLeadersChange(t *testing.T) {
 	const writers, each = 3, 20
 	var work, changing sync.WaitGroup
 	stop := make(chan struct{})
-	changes := 0
+	var changes atomic.Int32
 	changing.Go(func() {
 		for {
 			select {
@@ -85,13 +86,16 @@ func TestLeadersChange(t *testing.T) {
 			case <-time.After(time.Duration(200+rand.IntN(400)) * time.Millisecond):
 			}
 			if m, err := conn.Request("$JS.API.STREAM.LEADER.STEPDOWN.leaders_log_test", nil, 5*time.Second); err == nil && strings.Contains(string(m.Data), `"success":true`) {
-				changes++
+				changes.Add(1)
 			}
 		}
 	})
 	for w := range writers {
 		work.Go(func() {
 			for i := range each {
+				for i == each/2 && changes.Load() < 3 && ctx.Err() == nil { // else a quick machine is done before there was one
+					time.Sleep(10 * time.Millisecond)
+				}
 				for {
 					_, err := log.Append(ctx, "s", fmt.Appendf(nil, "%d %d", w, i), fmt.Sprintf("%d-%d", w, i))
 					if err == nil {
@@ -144,8 +148,8 @@ func TestLeadersChange(t *testing.T) {
 	work.Wait()
 	close(stop)
 	changing.Wait()
-	t.Logf("%d changes of the leader", changes)
-	if changes < 3 {
-		t.Errorf("the leader has changed %d times: the test shows little", changes)
+	t.Logf("%d changes of the leader", changes.Load())
+	if changes.Load() < 3 {
+		t.Errorf("the leader has changed %d times: the test shows little", changes.Load())
 	}
 }
