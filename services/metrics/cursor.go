@@ -39,7 +39,7 @@ func parseCursor(s string) (cursor, error) {
 		return 0, errCursor
 	}
 	c := cursor(binary.BigEndian.Uint64(b[1:]))
-	if at := c.time(); at.Before(earliest) || at.After(latest) {
+	if at := c.time(); at.Before(earliest) || at.After(latest) || c.String() != s { // base64 skips ends of lines
 		return 0, errCursor
 	}
 	return c, nil
