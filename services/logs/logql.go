@@ -430,6 +430,9 @@ func (p *termParser) text() (text string, quoted bool, err error) {
 		if text, err = strconv.Unquote(literal); err != nil {
 			return "", false, p.refuse(at, "the quotation has an escape that is not known")
 		}
+		if !utf8.ValidString(text) {
+			return "", false, p.refuse(at, "the quotation is not UTF-8, as all that Loki keeps is")
+		}
 		return text, true, nil
 	}
 	for p.at < len(p.query) && (wordRune(p.rune()) || strings.IndexByte("./-@$", p.query[p.at]) >= 0) {
