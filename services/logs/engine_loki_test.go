@@ -93,6 +93,7 @@ func TestLokiQueriesRefused(t *testing.T) {
 		`"open`:                           "the quotation has no end (at byte 0)",
 		`"bad \z"`:                        "an escape that is not known (at byte 0)",
 		`"byte \x86"`:                     "the quotation is not UTF-8, as all that Loki keeps is (at byte 0)",
+		`level:~"\\Q("`:                   "end each \\Q with \\E, and do not nest so deep (at byte 7)",
 		"not *":                           "leave it out (at byte 4)",
 		`a ""`:                            "fits nothing; leave it out (at byte 2)",
 		"=done":                           "not served on Loki here",
@@ -120,7 +121,7 @@ func TestLokiQueriesRefused(t *testing.T) {
 
 // No query reaches out of the streams that are served, whatever is in its texts.
 func FuzzLokiCompile(f *testing.F) {
-	for _, seed := range []string{"a", `"} or {x=\"y\"}"`, "a:b or c:=d", "not (a:~\"x\")", "`|`", "'\\''", "a:\"\\u0000\"", "-!not a", "a:*", "(((", "\xff", "ß:ß*", "`\x86`", `a:"\x86"`} {
+	for _, seed := range []string{"a", `"} or {x=\"y\"}"`, "a:b or c:=d", "not (a:~\"x\")", "`|`", "'\\''", "a:\"\\u0000\"", "-!not a", "a:*", "(((", "\xff", "ß:ß*", "`\x86`", `a:"\x86"`, "a:~`\\Q(`", "~`\\Qb` or ~`c`", "a:~`\\Q(\\E`"} {
 		f.Add(seed)
 	}
 	engine, err := logs.NewLoki("http://loki", logs.LokiOptions{})

@@ -376,6 +376,10 @@ func (p *termParser) value(at int, field string) (*term, error) {
 			if _, err := regexp.Compile(text); err != nil {
 				return nil, p.refuse(from, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 			}
+			// The driver puts it into others, and Loki those into its own.
+			if _, err := regexp.Compile("^(?:(?s).*(?:" + text + ").*|)$"); err != nil {
+				return nil, p.refuse(from, `it cannot be a part of another regular expression: end each \Q with \E, and do not nest so deep`)
+			}
 		}
 		p.skip()
 		return t, nil
