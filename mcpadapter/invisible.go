@@ -111,13 +111,14 @@ func invisible(r rune) bool {
 }
 
 // meant says whether an invisible character changes how what is before it looks: a joiner between letters or symbols that join, one
-// variation selector behind a character that has variants.
+// variation selector behind a character that has variants. It depends only on what is seen and on what is meant itself, so that it does not
+// change when the rest is taken out.
 func meant(text []byte, at, size int, r rune) bool {
-	before, _ := utf8.DecodeLastRune(text[:at])
-	after, _ := utf8.DecodeRune(text[at+size:])
+	before, back := utf8.DecodeLastRune(text[:at])
 	switch {
 	case r == 0x200c || r == 0x200d:
-		return joins(before) && joins(after)
+		after, _ := utf8.DecodeRune(text[at+size:])
+		return joins(before) && (!invisible(before) || meant(text, at-back, back, before)) && joins(after) && !invisible(after)
 	case r >= 0xfe00 && r <= 0xfe0f:
 		return before >= '#' && before <= '9' || before > unicode.MaxASCII && !invisible(before) && !unicode.IsSpace(before)
 	case r >= 0xe0100 && r <= 0xe01ef:
@@ -126,7 +127,7 @@ func meant(text []byte, at, size int, r rune) bool {
 	return false
 }
 
-// joins says whether a joiner beside r has a meaning.
+// joins says whether a joiner beside r has a meaning; variation selectors are marks.
 func joins(r rune) bool {
 	return r > unicode.MaxASCII && r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsSymbol(r))
 }

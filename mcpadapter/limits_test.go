@@ -294,6 +294,7 @@ func TestInvisibleCharactersAreTakenOut(t *testing.T) {
 func FuzzInvisible(f *testing.F) {
 	f.Add("{\"a\u200b\":\"b\U000e0041\\\"\u202e\", \"c\" : [\"\u2764\ufe0f\ufe0f\", 1]}")
 	f.Add("\"\u0645\u200c\u062e \U0001f469\u200d\U0001f4bb\"")
+	f.Add("\"a\ufe0f\u200d\u00e9 \u00e9\u200d\ufe0f\u00e9 \u2764\ufe0f\u200d\U0001f525\"")
 	f.Fuzz(func(t *testing.T, in string) {
 		if !json.Valid([]byte(in)) || !utf8.ValidString(in) {
 			return
