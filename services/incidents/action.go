@@ -143,7 +143,7 @@ func (s *Server) follow(ctx context.Context, r *record, step *stepRow, kind work
 			}
 			out := &outcome{Result: Result{Code: codes.OK, Reply: b, Cut: cut}, action: actionSucceeded}
 			if action.GetState() == workloadsv1.Action_STATE_FAILED {
-				out.action, out.Message = actionFailed, clip(action.GetError(), maxText)
+				out.action, out.Message = actionFailed, clip(action.GetFailure(), maxText)
 			}
 			return out, nil
 		}
@@ -185,7 +185,7 @@ func (s *Server) settle(ctx context.Context, r *record, step *stepRow, otherwise
 	case found.GetState() == workloadsv1.Action_STATE_SUCCEEDED:
 		return actionSucceeded, ""
 	case found.GetState() == workloadsv1.Action_STATE_FAILED:
-		return actionFailed, clip(found.GetError(), maxText)
+		return actionFailed, clip(found.GetFailure(), maxText)
 	}
 	return actionUnknown, "it was begun and had not ended; workloads_lookup_action tells what becomes of it"
 }

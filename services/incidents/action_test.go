@@ -122,7 +122,7 @@ func TestCancelWhileHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = s.await(t, d.GetName(), incidentsv1.Diagnosis_STATE_CANCELLED)
-	if d.GetAction().GetOutcome() != "cancelled" || !strings.Contains(d.GetError(), "A1") {
+	if d.GetAction().GetOutcome() != "cancelled" || !strings.Contains(d.GetFailure(), "A1") {
 		t.Errorf("diagnosis: %v", d)
 	}
 }
@@ -146,7 +146,7 @@ func TestCancelAfterAction(t *testing.T) {
 				t.Fatal(err)
 			}
 			d = s.await(t, d.GetName(), incidentsv1.Diagnosis_STATE_CANCELLED)
-			if d.GetAction().GetOutcome() != want || !strings.Contains(d.GetError(), "not undone: "+want) {
+			if d.GetAction().GetOutcome() != want || !strings.Contains(d.GetFailure(), "not undone: "+want) {
 				t.Errorf("diagnosis: %v, want outcome %q", d, want)
 			}
 			gapless(t, s.follow(t, d.GetName(), ""), 0)
@@ -162,7 +162,7 @@ func TestDeadlineWhileHeld(t *testing.T) {
 	req := request()
 	req.MaxDuration = durationpb.New(5 * time.Second)
 	d := s.await(t, s.begin(t, req).GetName(), incidentsv1.Diagnosis_STATE_FAILED)
-	if d.GetAction().GetOutcome() != "expired" || !strings.Contains(d.GetError(), "deadline") {
+	if d.GetAction().GetOutcome() != "expired" || !strings.Contains(d.GetFailure(), "deadline") {
 		t.Errorf("diagnosis: %v", d)
 	}
 }

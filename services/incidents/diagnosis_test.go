@@ -46,7 +46,7 @@ func TestDiagnosis(t *testing.T) {
 		}
 	}
 	d = s.get(t, d.GetName())
-	if d.GetState() != incidentsv1.Diagnosis_STATE_COMPLETED || d.GetEndTime() == nil || d.GetError() != "" {
+	if d.GetState() != incidentsv1.Diagnosis_STATE_COMPLETED || d.GetEndTime() == nil || d.GetFailure() != "" {
 		t.Fatalf("ended: %v", d)
 	}
 	first := d.GetFindings()[0]
@@ -353,8 +353,8 @@ func TestDeadline(t *testing.T) {
 	req := request()
 	req.MaxDuration = durationpb.New(time.Second)
 	d := s.await(t, s.begin(t, req).GetName(), incidentsv1.Diagnosis_STATE_FAILED)
-	if !strings.Contains(d.GetError(), "deadline") {
-		t.Errorf("error: %q", d.GetError())
+	if !strings.Contains(d.GetFailure(), "deadline") {
+		t.Errorf("error: %q", d.GetFailure())
 	}
 	gapless(t, s.follow(t, d.GetName(), ""), 0)
 }

@@ -120,8 +120,8 @@ func TestPlannerIsHeldToBounds(t *testing.T) {
 			req := request()
 			req.Remediate = test.remediate
 			d := s.await(t, s.begin(t, req).GetName(), incidentsv1.Diagnosis_STATE_FAILED)
-			if !strings.Contains(d.GetError(), test.want) {
-				t.Errorf("error %q, want %q", d.GetError(), test.want)
+			if !strings.Contains(d.GetFailure(), test.want) {
+				t.Errorf("error %q, want %q", d.GetFailure(), test.want)
 			}
 			if n, want := len(f.got("RestartWorkload")), 0; n > 1 || n == 1 && test.name != "a change after another" {
 				t.Errorf("%d restarts, want %d", n, want)

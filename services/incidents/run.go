@@ -379,7 +379,7 @@ func (s *Server) end(ctx context.Context, id string, state incidentsv1.Diagnosis
 }
 
 func (c *change) fail(state incidentsv1.Diagnosis_State, message string) {
-	c.State, c.EndTime, c.Error = state, timestamppb.Now(), message
+	c.State, c.EndTime, c.Failure = state, timestamppb.Now(), message
 	c.event(happened(eventTaskFailed, "", message))
 }
 

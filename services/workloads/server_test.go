@@ -62,7 +62,7 @@ func TestChanges(t *testing.T) {
 		if a.GetId() != "inc-1:restart:web:1" || a.GetState() != workloadsv1.Action_STATE_PENDING || a.GetReplayed() || a.GetKind() != workloadsv1.Action_KIND_RESTART || a.GetWorkload() != "workloads/web" || a.GetPrincipal() != "" {
 			t.Errorf("action = %v", a)
 		}
-		if done := s.settled(a); done.GetState() != workloadsv1.Action_STATE_SUCCEEDED || done.GetError() != "" {
+		if done := s.settled(a); done.GetState() != workloadsv1.Action_STATE_SUCCEEDED || done.GetFailure() != "" {
 			t.Errorf("restart ends as %v", done)
 		}
 		after := s.running("workloads/web")
@@ -302,7 +302,7 @@ func TestActionFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a = s.settled(a); a.GetState() != workloadsv1.Action_STATE_FAILED || !strings.Contains(a.GetError(), "not seen as wanted") {
+		if a = s.settled(a); a.GetState() != workloadsv1.Action_STATE_FAILED || !strings.Contains(a.GetFailure(), "not seen as wanted") {
 			t.Errorf("ends as %v, want FAILED that says why", a)
 		}
 		eventually(t, "the workload is degraded", func() bool {

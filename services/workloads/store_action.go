@@ -96,7 +96,7 @@ func scanAction(scan func(...any) error) (a *workloadsv1.Action, hash string, er
 	a = &workloadsv1.Action{}
 	var kind, state int32
 	var created, ended int64
-	if err := scan(&a.Id, &a.Incident, &kind, &a.Workload, &a.Generation, &a.Replicas, &a.Principal, &state, &a.Error, &created, &ended, &hash); err != nil {
+	if err := scan(&a.Id, &a.Incident, &kind, &a.Workload, &a.Generation, &a.Replicas, &a.Principal, &state, &a.Failure, &created, &ended, &hash); err != nil {
 		return nil, "", err
 	}
 	a.Kind, a.State, a.Workload = workloadsv1.Action_Kind(kind), workloadsv1.Action_State(state), prefix+a.Workload
@@ -151,7 +151,7 @@ func openActions(ctx context.Context, q querier, name string, state workloadsv1.
 }
 
 func (t *tx) finish(ctx context.Context, r *row, a *workloadsv1.Action, to workloadsv1.Action_State, why string) error {
-	a.State, a.Error = to, why
+	a.State, a.Failure = to, why
 	var ended int64
 	event := eventRunning
 	switch to {

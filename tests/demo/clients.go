@@ -218,13 +218,10 @@ func (a *agent) call(ctx context.Context, tool string, arguments map[string]any,
 	return replayed, nil, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, reply)
 }
 
-// refusal reads what a tool's answer says of its error: in the structured content, or where the reply has a field "error" of its own, in _meta.
+// refusal reads what a tool's answer says of its error.
 func refusal(res *mcp.CallToolResult) *refused {
 	var failed struct{ Error refused }
 	if text, err := json.Marshal(res.StructuredContent); err == nil && json.Unmarshal(text, &failed) == nil && failed.Error.Code != "" {
-		return &failed.Error
-	}
-	if text, err := json.Marshal(res.Meta["io.toolway/error"]); err == nil && json.Unmarshal(text, &failed.Error) == nil && failed.Error.Code != "" {
 		return &failed.Error
 	}
 	for _, c := range res.Content {

@@ -46,7 +46,7 @@ func TestBufRefuses(t *testing.T) {
 				t.Fatalf("%s has no %q to change", contract, test.old)
 			}
 			dir := t.TempDir()
-			for _, folder := range []string{"proto", "third_party/googleapis"} {
+			for _, folder := range []string{"proto", "third_party"} {
 				if err := os.CopyFS(filepath.Join(dir, folder), os.DirFS(filepath.Join(root, folder))); err != nil {
 					t.Fatal(err)
 				}

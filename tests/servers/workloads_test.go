@@ -102,6 +102,20 @@ func TestWorkloads(t *testing.T) {
 				t.Errorf("%s: %v = %q, HTTP %d; want %q, HTTP %d", door, c.req, got.err, got.http, c.want, c.http)
 			}
 		}
+
+		// What cannot be is refused before anybody is asked about it.
+		for _, impossible := range []proto.Message{
+			&workloadsv1.RestartWorkloadRequest{Name: "workloads/-", Incident: "inc", Generation: 1},
+			&workloadsv1.RestartWorkloadRequest{Name: "workloads/web", Incident: "no incident", Generation: 1},
+			&workloadsv1.RestartWorkloadRequest{Name: "workloads/web", Incident: "inc", Generation: -1},
+			&workloadsv1.RestartWorkloadRequest{Name: "workloads/web", Incident: "inc", Generation: 1, Reason: strings.Repeat("ä", 513)},
+			&workloadsv1.ScaleWorkloadRequest{Name: "workloads/web", Incident: strings.Repeat("i", 65), Generation: 1, Replicas: 1},
+			&workloadsv1.ScaleWorkloadRequest{Name: "workloads/web", Incident: "inc", Generation: 1, Replicas: -1},
+		} {
+			if got := m.ask(ctx, t, door, agentKey, impossible); got.err != "INVALID_ARGUMENT INVALID_REQUEST" || got.approval != "" {
+				t.Errorf("%s: %v = %q, approval %q; want INVALID_ARGUMENT INVALID_REQUEST and no approval", door, impossible, got.err, got.approval)
+			}
+		}
 	}
 
 	// If-Match fills the etag of a request, and what does not hold is 412.
@@ -186,7 +200,7 @@ func (m *workloadsMesh) ask(ctx context.Context, t *testing.T, door, key string,
 	var out outcome
 	res := m.mcp(ctx, t, tool, key, req)
 	if res.IsError {
-		out.fail(t, res.Meta["io.toolway/error"]) // as an Action has a field "error" of its own
+		out.fail(t, res.StructuredContent)
 		return out
 	}
 	out.action = actionOf(t, res.StructuredContent)
@@ -239,6 +253,7 @@ func ofStatus(a *workloadsv1.Action, err error) outcome {
 
 var codeNames = map[codes.Code]string{
 	codes.AlreadyExists: "ALREADY_EXISTS", codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED", codes.NotFound: "NOT_FOUND",
+	codes.InvalidArgument: "INVALID_ARGUMENT",
 }
 
 var (

@@ -39,7 +39,7 @@ const (
 	Diagnosis_STATE_WAITING_FOR_APPROVAL Diagnosis_State = 2
 	// Done; findings and, if one was taken, the action say what came of it.
 	Diagnosis_STATE_COMPLETED Diagnosis_State = 3
-	// It could not be brought to an end; error says why.
+	// It could not be brought to an end; failure says why.
 	Diagnosis_STATE_FAILED Diagnosis_State = 4
 	// It was cancelled.
 	Diagnosis_STATE_CANCELLED Diagnosis_State = 5
@@ -110,7 +110,7 @@ type Diagnosis struct {
 	// The action that was proposed or taken.
 	Action *ProposedAction `protobuf:"bytes,7,opt,name=action,proto3" json:"action,omitempty"`
 	// Why it failed.
-	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Failure string `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
 	// When it was started.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it ended; unset before.
@@ -204,9 +204,9 @@ func (x *Diagnosis) GetAction() *ProposedAction {
 	return nil
 }
 
-func (x *Diagnosis) GetError() string {
+func (x *Diagnosis) GetFailure() string {
 	if x != nil {
-		return x.Error
+		return x.Failure
 	}
 	return ""
 }
@@ -953,7 +953,7 @@ var File_agentops_incidents_v1_incidents_proto protoreflect.FileDescriptor
 
 const file_agentops_incidents_v1_incidents_proto_rawDesc = "" +
 	"\n" +
-	"%agentops/incidents/v1/incidents.proto\x12\x15agentops.incidents.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\x8c\x06\n" +
+	"%agentops/incidents/v1/incidents.proto\x12\x15agentops.incidents.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\x90\x06\n" +
 	"\tDiagnosis\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x1a\n" +
 	"\bincident\x18\x02 \x01(\tR\bincident\x12\x18\n" +
@@ -961,8 +961,8 @@ const file_agentops_incidents_v1_incidents_proto_rawDesc = "" +
 	"\asymptom\x18\x04 \x01(\tR\asymptom\x12<\n" +
 	"\x05state\x18\x05 \x01(\x0e2&.agentops.incidents.v1.Diagnosis.StateR\x05state\x12:\n" +
 	"\bfindings\x18\x06 \x03(\v2\x1e.agentops.incidents.v1.FindingR\bfindings\x12=\n" +
-	"\x06action\x18\a \x01(\v2%.agentops.incidents.v1.ProposedActionR\x06action\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\x12;\n" +
+	"\x06action\x18\a \x01(\v2%.agentops.incidents.v1.ProposedActionR\x06action\x12\x18\n" +
+	"\afailure\x18\b \x01(\tR\afailure\x12;\n" +
 	"\vcreate_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x125\n" +
 	"\bend_time\x18\n" +

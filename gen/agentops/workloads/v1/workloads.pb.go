@@ -9,6 +9,7 @@
 package workloadsv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	_ "github.com/toolway/toolway/gen/toolway/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -152,7 +153,7 @@ const (
 	Action_STATE_RUNNING Action_State = 2
 	// Done, and the workload was seen as wanted.
 	Action_STATE_SUCCEEDED Action_State = 3
-	// Given up; error says why.
+	// Given up; failure says why.
 	Action_STATE_FAILED Action_State = 4
 )
 
@@ -355,7 +356,7 @@ type Action struct {
 	// How far it has come.
 	State Action_State `protobuf:"varint,7,opt,name=state,proto3,enum=agentops.workloads.v1.Action_State" json:"state,omitempty"`
 	// Why it failed. What is wanted of the workload stays as it is.
-	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Failure string `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
 	// When it was recorded.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it ended; unset before.
@@ -447,9 +448,9 @@ func (x *Action) GetState() Action_State {
 	return Action_STATE_UNSPECIFIED
 }
 
-func (x *Action) GetError() string {
+func (x *Action) GetFailure() string {
 	if x != nil {
-		return x.Error
+		return x.Failure
 	}
 	return ""
 }
@@ -1026,7 +1027,7 @@ var File_agentops_workloads_v1_workloads_proto protoreflect.FileDescriptor
 
 const file_agentops_workloads_v1_workloads_proto_rawDesc = "" +
 	"\n" +
-	"%agentops/workloads/v1/workloads.proto\x12\x15agentops.workloads.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\xeb\x05\n" +
+	"%agentops/workloads/v1/workloads.proto\x12\x15agentops.workloads.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"\xeb\x05\n" +
 	"\bWorkload\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x1a\n" +
 	"\breplicas\x18\x02 \x01(\x05R\breplicas\x12%\n" +
@@ -1053,7 +1054,7 @@ const file_agentops_workloads_v1_workloads_proto_rawDesc = "" +
 	"\x11STATE_PROGRESSING\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DEGRADED\x10\x03\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x04:O\xeaAL\n" +
-	"\x1fworkloads.agentops.dev/Workload\x12\x14workloads/{workload}*\tworkloads2\bworkload\"\xf0\x04\n" +
+	"\x1fworkloads.agentops.dev/Workload\x12\x14workloads/{workload}*\tworkloads2\bworkload\"\xf4\x04\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bincident\x18\x02 \x01(\tR\bincident\x126\n" +
@@ -1063,8 +1064,8 @@ const file_agentops_workloads_v1_workloads_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x03R\n" +
 	"generation\x12\x1a\n" +
 	"\breplicas\x18\x06 \x01(\x05R\breplicas\x129\n" +
-	"\x05state\x18\a \x01(\x0e2#.agentops.workloads.v1.Action.StateR\x05state\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\x12;\n" +
+	"\x05state\x18\a \x01(\x0e2#.agentops.workloads.v1.Action.StateR\x05state\x12\x18\n" +
+	"\afailure\x18\b \x01(\tR\afailure\x12;\n" +
 	"\vcreate_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x125\n" +
 	"\bend_time\x18\n" +
@@ -1091,26 +1092,29 @@ const file_agentops_workloads_v1_workloads_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\x03\xe0A\x01R\tpageToken\"~\n" +
 	"\x15ListWorkloadsResponse\x12=\n" +
 	"\tworkloads\x18\x01 \x03(\v2\x1f.agentops.workloads.v1.WorkloadR\tworkloads\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd1\x01\n" +
-	"\x16RestartWorkloadRequest\x12;\n" +
-	"\x04name\x18\x01 \x01(\tB'\xe0A\x02\xfaA!\n" +
-	"\x1fworkloads.agentops.dev/WorkloadR\x04name\x12\x1f\n" +
-	"\bincident\x18\x02 \x01(\tB\x03\xe0A\x02R\bincident\x12#\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbb\x02\n" +
+	"\x16RestartWorkloadRequest\x12n\n" +
+	"\x04name\x18\x01 \x01(\tBZ\xe0A\x02\xfaA!\n" +
+	"\x1fworkloads.agentops.dev/Workload\xbaH0r.2,^workloads/[a-zA-Z0-9][a-zA-Z0-9._-]{0,252}$R\x04name\x12G\n" +
+	"\bincident\x18\x02 \x01(\tB+\xe0A\x02\xbaH%r#2!^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$R\bincident\x12*\n" +
 	"\n" +
-	"generation\x18\x03 \x01(\x03B\x03\xe0A\x02R\n" +
+	"generation\x18\x03 \x01(\x03B\n" +
+	"\xe0A\x02\xbaH\x04\"\x02(\x01R\n" +
 	"generation\x12\x17\n" +
-	"\x04etag\x18\x04 \x01(\tB\x03\xe0A\x01R\x04etag\x12\x1b\n" +
-	"\x06reason\x18\x05 \x01(\tB\x03\xe0A\x01R\x06reason\"\xf0\x01\n" +
-	"\x14ScaleWorkloadRequest\x12;\n" +
-	"\x04name\x18\x01 \x01(\tB'\xe0A\x02\xfaA!\n" +
-	"\x1fworkloads.agentops.dev/WorkloadR\x04name\x12\x1f\n" +
-	"\bincident\x18\x02 \x01(\tB\x03\xe0A\x02R\bincident\x12#\n" +
+	"\x04etag\x18\x04 \x01(\tB\x03\xe0A\x01R\x04etag\x12#\n" +
+	"\x06reason\x18\x05 \x01(\tB\v\xe0A\x01\xbaH\x05r\x03(\x80\bR\x06reason\"\xe1\x02\n" +
+	"\x14ScaleWorkloadRequest\x12n\n" +
+	"\x04name\x18\x01 \x01(\tBZ\xe0A\x02\xfaA!\n" +
+	"\x1fworkloads.agentops.dev/Workload\xbaH0r.2,^workloads/[a-zA-Z0-9][a-zA-Z0-9._-]{0,252}$R\x04name\x12G\n" +
+	"\bincident\x18\x02 \x01(\tB+\xe0A\x02\xbaH%r#2!^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$R\bincident\x12*\n" +
 	"\n" +
-	"generation\x18\x03 \x01(\x03B\x03\xe0A\x02R\n" +
-	"generation\x12\x1f\n" +
-	"\breplicas\x18\x04 \x01(\x05B\x03\xe0A\x02R\breplicas\x12\x17\n" +
-	"\x04etag\x18\x05 \x01(\tB\x03\xe0A\x01R\x04etag\x12\x1b\n" +
-	"\x06reason\x18\x06 \x01(\tB\x03\xe0A\x01R\x06reason\"\xd5\x01\n" +
+	"generation\x18\x03 \x01(\x03B\n" +
+	"\xe0A\x02\xbaH\x04\"\x02(\x01R\n" +
+	"generation\x12&\n" +
+	"\breplicas\x18\x04 \x01(\x05B\n" +
+	"\xe0A\x02\xbaH\x04\x1a\x02(\x00R\breplicas\x12\x17\n" +
+	"\x04etag\x18\x05 \x01(\tB\x03\xe0A\x01R\x04etag\x12#\n" +
+	"\x06reason\x18\x06 \x01(\tB\v\xe0A\x01\xbaH\x05r\x03(\x80\bR\x06reason\"\xd5\x01\n" +
 	"\x13LookupActionRequest\x12;\n" +
 	"\x04name\x18\x01 \x01(\tB'\xe0A\x02\xfaA!\n" +
 	"\x1fworkloads.agentops.dev/WorkloadR\x04name\x12\x1f\n" +
