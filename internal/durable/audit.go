@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -140,8 +141,13 @@ func (a *Audit) append(ctx context.Context, r *toolwayv1.AuditRecord) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.log.Append(ctx, shard(r.GetCallId()), raw, r.GetCallId())
+	_, err = a.log.Append(ctx, shard(r.GetCallId()), raw, recordID(r))
 	return err
+}
+
+// recordID tells a record that is written again from another one: the runs of a task are calls with one id, and each has its record.
+func recordID(r *toolwayv1.AuditRecord) string {
+	return r.GetCallId() + "." + strconv.FormatInt(r.GetStartedAt().AsTime().UnixNano(), 36)
 }
 
 // shard is the subject of a call's record: so many that one call is found without reading them all, and so few that the engine keeps no subject
@@ -182,24 +188,25 @@ const (
 	skew = time.Minute
 )
 
-// Get returns the record of a call, or nil if there is none. Of records that are not among the recent ones of this instance it looks through a
-// 256th, AuditOptions.Searched at most: beyond some five million records it may not find the newest.
+// Get returns the record of a call, or nil if there is none; of the runs of a task, which have one id, that of the one that began last, on whatever
+// instance. Of records that are not among the recent ones of this instance it looks through a 256th, AuditOptions.Searched at most: beyond some five
+// million records it may not find the newest.
 func (a *Audit) Get(ctx context.Context, callID string) (*toolwayv1.AuditRecord, error) {
-	if r, err := a.recent.Get(ctx, callID); r != nil || err != nil {
-		return r, err
+	found, err := a.recent.Get(ctx, callID)
+	if err != nil {
+		return nil, err
 	}
-	var found *toolwayv1.AuditRecord
-	left := a.searched
-	_, err := a.log.Read(ctx, shard(callID), 0, func(e store.Event) error {
-		if r := a.decode(e); r.GetCallId() == callID {
+	recent, left := found != nil, a.searched
+	_, err = a.log.Read(ctx, shard(callID), 0, func(e store.Event) error {
+		if r := a.decode(e); r.GetCallId() == callID && (found == nil || r.GetStartedAt().AsTime().After(found.GetStartedAt().AsTime())) {
 			found = r
 		}
-		if left--; found != nil || left == 0 {
+		if left--; left == 0 {
 			return errEnough
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errEnough) && !(recent && errors.Is(err, store.ErrUnavailable)) {
 		return nil, err
 	}
 	return found, nil

@@ -314,6 +314,42 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// TestAuditOfRuns shows that each run of a task, which are calls with one id, has its record, and that a record written twice is one.
+func TestAuditOfRuns(t *testing.T) {
+	ctx, s := t.Context(), open(t, t.TempDir())
+	begun := time.Now()
+	run := func(after time.Duration, code string) *toolwayv1.AuditRecord {
+		return &toolwayv1.AuditRecord{CallId: "task", StartedAt: timestamppb.New(begun.Add(after)), Code: code}
+	}
+	var instances [2]*durable.Audit
+	for i := range instances {
+		a, err := durable.OpenAudit(ctx, s, durable.AuditOptions{Required: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		instances[i] = a
+	}
+	for i, r := range []*toolwayv1.AuditRecord{run(0, "FAILED_PRECONDITION"), run(time.Second, "OK"), run(time.Second, "OK")} {
+		if err := instances[min(i, 1)].Record(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, a := range instances {
+		if r, err := a.Get(ctx, "task"); err != nil || r.GetCode() != "OK" {
+			t.Errorf("instance %d: Get = %v, %v; want the run that began last", i, r, err)
+		}
+	}
+	records, _, err := instances[0].List(ctx, audit.Page{Limit: 10}, func(*toolwayv1.AuditRecord) bool { return true })
+	if err != nil || len(records) != 2 || records[0].GetCode() != "OK" || records[1].GetCode() != "FAILED_PRECONDITION" {
+		t.Errorf("List = %v, %v; want both runs, the newest first", records, err)
+	}
+}
+
 // TestAuditInShortPages shows that what one call looks through bounds a page, not what can be found.
 func TestAuditInShortPages(t *testing.T) {
 	ctx := t.Context()
