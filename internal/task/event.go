@@ -136,26 +136,28 @@ func cut(s string, n int) string {
 // errEnd ends the following of a task's events.
 var errEnd = errors.New("end")
 
-// Watch gives each event of a task of p after a sequence, 0 for all, to each, in order, without gap or repetition, as they come, and returns nil after
-// the last one. A slow reader slows nobody. Errors are statuses: OUT_OF_RANGE, reason RESYNC_REQUIRED, if events after the sequence have been
+// Watch gives each event of a task of p after a sequence, 0 for all that are kept, to each, in order, without gap or repetition, as they come, and returns
+// nil after the last one. A slow reader slows nobody. Errors are statuses: OUT_OF_RANGE, reason RESYNC_REQUIRED, if events after the sequence have been
 // forgotten; each's error; that of ctx.
 func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, after uint64, each func(Event) error) error {
 	r, err := t.find(ctx, p, id)
 	if err != nil {
 		return err
 	}
-	begin := after
-	if begin < r.First {
-		begin = r.First - 1
-	}
 	first, last, err := t.events.Bounds(ctx)
 	known := after <= last
 	if err == nil && !known {
 		known, err = t.events.Reached(ctx, after)
 	}
+	begin := after
+	if after < r.First { // of another task, before this one was
+		begin = r.First - 1
+	}
 	switch {
 	case err != nil:
 		return t.unkept("read the events of a task", err)
+	case after == 0:
+		begin = 0 // what is kept of them: this is how a reader goes on that was told to begin anew
 	case begin == r.First-1 && first > r.First:
 		return resync(after)
 	case !known:

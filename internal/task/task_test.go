@@ -15,11 +15,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
+	"github.com/toolway/toolway/internal/store"
 	"github.com/toolway/toolway/internal/task"
 )
 
@@ -429,6 +431,46 @@ func TestWatchersResume(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Of a task whose first events are past the retention, a watcher without a cursor gets what is kept, the last event in any case: it is what a watcher is told
+// to do whose cursor is past it.
+func TestWatchPastRetention(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tasks := f.tasks(task.Config{})
+	f.start(tasks)
+	ended := f.must(tasks, alice, unary, "echo", "")
+	f.ended(tasks, alice, ended)
+	running := f.must(tasks, alice, unary, "wait", "")
+	f.begun()
+	in := &testpb.StreamingOutputCallRequest{Payload: &testpb.Payload{Body: []byte("abc")}}
+	for range 100 {
+		in.ResponseParameters = append(in.ResponseParameters, &testpb.ResponseParameters{})
+	}
+	filler, err := f.submit(tasks, alice, stream, in, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.ended(tasks, alice, filler)
+	if _, err := f.store.Log(t.Context(), store.LogConfig{Name: "tasks", MaxBytes: 4 << 10, MaxEventBytes: 1 << 10}); err != nil { // the same log, with less room
+		t.Fatal(err)
+	}
+	for _, id := range []string{ended, running, filler} {
+		err := tasks.Watch(t.Context(), alice, id, 1, func(task.Event) error { return nil })
+		if status.Code(err) != codes.OutOfRange || reasonOf(err) != "RESYNC_REQUIRED" {
+			t.Errorf("watch after an event that is forgotten = %v, want RESYNC_REQUIRED", err)
+		}
+	}
+	close(f.server.release)
+	for id, want := range map[string][]string{ended: {"task_completed"}, running: {"tool_completed", "task_completed"}} {
+		if _, types := f.ended(tasks, alice, id); !slices.Equal(types, want) {
+			t.Errorf("watch from the beginning gives %q, want %q", types, want)
+		}
+	}
+	if _, types := f.ended(tasks, alice, filler); len(types) > 50 || types[len(types)-1] != "task_completed" {
+		t.Errorf("watch from the beginning gives %q, want the last of 104 events", types)
+	}
 }
 
 // What has changed since the submission counts: a run passes the policies again.
