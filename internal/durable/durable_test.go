@@ -111,6 +111,34 @@ func TestKeyTooLarge(t *testing.T) {
 	}
 }
 
+// TestKeysFull refuses new keys when there is no room, and records what is under way.
+func TestKeysFull(t *testing.T) {
+	ctx := t.Context()
+	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 64<<10, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(key string) (interceptors.KeyRecord, error) {
+		r := interceptors.KeyRecord{State: interceptors.KeyRunning, Owner: key, Lease: time.Now().Add(time.Minute), Expires: time.Now().Add(time.Hour)}
+		have, _, err := keys.Begin(ctx, hash(key), r)
+		return have, err
+	}
+	first, err := begin("first")
+	for i := 0; err == nil && i < 1000; i++ {
+		_, err = begin(fmt.Sprint(i))
+	}
+	if !errors.Is(err, interceptors.ErrKeysFull) {
+		t.Fatalf("Begin in a full table = %v, want ErrKeysFull", err)
+	}
+	first.State, first.Replies = interceptors.KeyDone, [][]byte{make([]byte, 1000)}
+	if err := keys.Finish(ctx, hash("first"), first); err != nil {
+		t.Errorf("Finish in a full table: %v", err)
+	}
+	if have, err := begin("first"); err != nil || have.State != interceptors.KeyDone || len(have.Replies) != 1 {
+		t.Errorf("record %+v, %v, want it done with its answer", have, err)
+	}
+}
+
 // TestOneOwner has many calls of two instances want one key at once.
 func TestOneOwner(t *testing.T) {
 	ctx := t.Context()

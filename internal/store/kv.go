@@ -15,7 +15,8 @@ import (
 type KVConfig struct {
 	// Name is [a-zA-Z0-9_-]+, unique in the store.
 	Name string
-	// MaxBytes bounds the table. A write beyond it is ErrFull: no key is forgotten to make room. Default 1 GiB.
+	// MaxBytes bounds the table. A new key beyond it, or a value above 16 KiB, is ErrFull: no key is forgotten to make room. Smaller changes of keys that
+	// are there go on in a quarter more, at least 1 MiB. Default 1 GiB.
 	MaxBytes int64
 	// MaxValueBytes bounds one value. Default 1 MiB.
 	MaxValueBytes int
@@ -30,6 +31,7 @@ type KV struct {
 	stream jetstream.Stream
 	prefix string
 	max    int
+	room   room
 }
 
 // Entry is the value of a key.
@@ -59,14 +61,14 @@ func (s *Store) KV(ctx context.Context, c KVConfig) (*KV, error) {
 	name := s.name("kv", c.Name)
 	prefix := s.conf.Prefix + ".kv." + c.Name + "."
 	st, err := s.stream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: []string{prefix + ">"}, MaxMsgsPerSubject: 1, MaxBytes: c.MaxBytes, MaxMsgSize: int32(c.MaxValueBytes + 4<<10),
+		Name: name, Subjects: []string{prefix + ">"}, MaxMsgsPerSubject: 1, MaxBytes: c.MaxBytes + reserve(c.MaxBytes), MaxMsgSize: int32(c.MaxValueBytes + 4<<10),
 		AllowRollup: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerTTL, Compression: jetstream.S2Compression,
 		AllowDirect: false, // a replica that lags must not answer what is decided by
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &KV{store: s, stream: st, prefix: prefix, max: c.MaxValueBytes}, nil
+	return &KV{store: s, stream: st, prefix: prefix, max: c.MaxValueBytes, room: room{max: uint64(c.MaxBytes)}}, nil //nolint:gosec // positive
 }
 
 func legalKey(key string) bool {
@@ -78,6 +80,10 @@ func legalKey(key string) bool {
 	return len(key) <= 1024
 }
 
+func illegalKey(key string) error {
+	return fmt.Errorf("store: key %q: want tokens of letters, digits, _, = and -", key)
+}
+
 // Get returns the entry of a key, or ErrNotFound.
 func (k *KV) Get(ctx context.Context, key string) (Entry, error) {
 	e, _, err := k.last(ctx, key)
@@ -87,7 +93,7 @@ func (k *KV) Get(ctx context.Context, key string) (Entry, error) {
 // last also returns the revision of the mark that a deleted key has left; 0 if it has none.
 func (k *KV) last(ctx context.Context, key string) (Entry, uint64, error) {
 	if !legalKey(key) {
-		return Entry{}, 0, fmt.Errorf("store: key %q: want tokens of letters, digits, _, = and -", key)
+		return Entry{}, 0, illegalKey(key)
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.store.conf.Timeout)
 	defer cancel()
@@ -110,6 +116,14 @@ func deleted(h nats.Header) bool {
 
 // Create stores a key that is not there, for ttl, or for ever if that is 0. It returns the revision, or ErrConflict if the key is there.
 func (k *KV) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	if !legalKey(key) {
+		return 0, illegalKey(key)
+	}
+	if err := k.take(ctx, key, value); errors.Is(err, ErrFull) {
+		return 0, k.vacant(ctx, key, err)
+	} else if err != nil {
+		return 0, err
+	}
 	rev, err := k.put(ctx, key, value, 0, ttl)
 	if !errors.Is(err, ErrConflict) {
 		return rev, err
@@ -130,13 +144,18 @@ func (k *KV) Update(ctx context.Context, key string, value []byte, revision uint
 	if revision == 0 {
 		return 0, fmt.Errorf("store: update of key %q at revision 0: a key that is not there is made by Create", key)
 	}
+	if len(value) > smallValue {
+		if err := k.take(ctx, key, value); err != nil {
+			return 0, err
+		}
+	}
 	return k.put(ctx, key, value, revision, ttl)
 }
 
 // put writes if the last write to the key is that of the revision. A time to live is kept to whole seconds, rounded up, as the engine has it.
 func (k *KV) put(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
 	if !legalKey(key) {
-		return 0, fmt.Errorf("store: key %q: want tokens of letters, digits, _, = and -", key)
+		return 0, illegalKey(key)
 	}
 	if len(value) > k.max {
 		return 0, fmt.Errorf("store: value of %d bytes for key %q: %w: at most %d", len(value), key, ErrFull, k.max)

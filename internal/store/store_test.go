@@ -307,27 +307,56 @@ func TestKVFull(t *testing.T) {
 	forKinds(t, func(t *testing.T, s *store.Store) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		kv := must(s.KV(ctx, store.KVConfig{Name: "small", MaxBytes: 64 << 10, MaxValueBytes: 8 << 10}))
+		kv := must(s.KV(ctx, store.KVConfig{Name: "small", MaxBytes: 64 << 10, MaxValueBytes: 32 << 10}))
 		noise := make([]byte, 8<<10)
 		for i := range noise {
 			noise[i] = byte(rand.Int())
 		}
-		stored := 0
-		for ; stored < 100; stored++ {
-			_, err := kv.Create(ctx, fmt.Sprintf("k%d", stored), noise, 0)
+		revisions := []uint64{}
+		for i := range 100 {
+			revision, err := kv.Create(ctx, fmt.Sprintf("k%d", i), noise, 0)
 			if errors.Is(err, store.ErrFull) {
 				break
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
+			revisions = append(revisions, revision)
 		}
-		if stored == 0 || stored == 100 {
+		stored := len(revisions)
+		if stored < 3 || stored == 100 {
 			t.Fatalf("%d values of 8 KiB were taken by a table of 64 KiB", stored)
 		}
 		for i := range stored {
 			if _, err := kv.Get(ctx, fmt.Sprintf("k%d", i)); err != nil {
 				t.Errorf("k%d was forgotten to make room: %v", i, err)
+			}
+		}
+		// What is there can change and go.
+		if _, err := kv.Create(ctx, "k0", noise, 0); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("Create of a key that is there = %v, want ErrConflict", err)
+		}
+		large := append(noise, noise...)
+		if _, err := kv.Update(ctx, "k0", append(large, 1), revisions[0], 0); !errors.Is(err, store.ErrFull) {
+			t.Errorf("Update to a large value = %v, want ErrFull", err)
+		}
+		for i, value := range [][]byte{large, noise, nil} {
+			if _, err := kv.Update(ctx, fmt.Sprintf("k%d", i), value, revisions[i], 0); err != nil {
+				t.Errorf("Update to %d bytes in a full table: %v", len(value), err)
+			}
+		}
+		for i := 3; i < stored; i++ {
+			if err := kv.Delete(ctx, fmt.Sprintf("k%d", i), revisions[i]); err != nil {
+				t.Errorf("Delete in a full table: %v", err)
+			}
+		}
+		for { // what has gone makes room for others
+			_, err := kv.Create(ctx, "another", noise, 0)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, store.ErrFull) || ctx.Err() != nil {
+				t.Fatal(err)
 			}
 		}
 	})
