@@ -101,6 +101,8 @@ func TestClientStream(t *testing.T) {
 		{"none", "", 200, `{}`},
 		{"cut", `{"pages":1}` + "\n" + `{"pages":`, 400, "message 2 of the request stream: not valid JSON"},
 		{"unknown field", `{"pages":1}` + "\n" + `{"pagez":2}`, 400, `"message":"message 2 of the request stream: unknown field \"pagez\"`},
+		{"what has gone before it", `{"pages":1}` + "\n{}\n" + `{"pagez":2}`, 400, `2 of the stream's messages had gone to the backend before this one`},
+		{"nothing before it", `{"pagez":2}`, 400, `nothing was sent to the backend`},
 		{"its path", `{"pages":1}` + "\n" + `{"pages":"x"}`, 400, `"field":"messages[1].pages"`},
 	}
 	for _, tt := range tests {

@@ -128,7 +128,7 @@ func invalid(e *transcode.Error, n int) *status.Status {
 		text = inMessage(n) + text
 		field = strings.TrimSuffix("messages["+strconv.Itoa(n-1)+"]."+field, ".")
 	}
-	st := status.Convert(call.Error(codes.InvalidArgument, "INVALID_ARGUMENTS", text, "hint", "mend the request and call again; nothing was sent to the backend"))
+	st := status.Convert(call.Error(codes.InvalidArgument, "INVALID_ARGUMENTS", text, "hint", call.Mend("the request", max(n-1, 0))))
 	if field == "" {
 		return st
 	}

@@ -256,7 +256,7 @@ func invalidRequest(violations []*errdetails.BadRequest_FieldViolation, all, n i
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
 	st, err := status.New(codes.InvalidArgument, text).WithDetails(
-		&errdetails.ErrorInfo{Reason: "INVALID_REQUEST", Domain: call.Domain, Metadata: map[string]string{"hint": "mend the fields named and call again; nothing was sent to the backend"}},
+		&errdetails.ErrorInfo{Reason: "INVALID_REQUEST", Domain: call.Domain, Metadata: map[string]string{"hint": call.Mend("the fields named", max(n, 0))}},
 		&errdetails.BadRequest{FieldViolations: violations[:min(len(violations), maxViolations)]})
 	if err != nil {
 		return status.Error(codes.InvalidArgument, text)

@@ -127,6 +127,9 @@ func TestValidateEachMessageOfAStream(t *testing.T) {
 	if got := status.Convert(err).Message(); got != "message 2 of the request stream is not valid: a must be below b" {
 		t.Errorf("message = %q", got)
 	}
+	if got := fmt.Sprint(status.Convert(err).Details()); !strings.Contains(got, "1 of the stream's messages had gone to the backend") {
+		t.Errorf("details = %s, though a message has gone to the backend", got)
+	}
 }
 
 func TestValidateLeavesOut(t *testing.T) {

@@ -248,6 +248,6 @@ func (k *keeper) room(wire []byte, bytes int) error {
 }
 
 func (k *keeper) unreadable(err error) error {
-	k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as content: %v", err)
+	k.failure = notShown("content", err)
 	return k.failure.Err()
 }

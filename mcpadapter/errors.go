@@ -107,7 +107,7 @@ func describe(st *status.Status, c *call.Call) *toolError {
 	}
 	e.Hint = e.hint(st.Code(), c)
 	if len(e.FieldViolations) > 0 && st.Code() == codes.InvalidArgument {
-		e.Hint = "mend the fields named and call again"
+		e.Hint = or(e.ownHint(), "mend the fields named and call again")
 	}
 	return e
 }
@@ -346,7 +346,7 @@ func errorResult(m *catalog.Method, e *toolError, items []byte) *result {
 
 // badArguments describes arguments that are not the JSON form of the request message.
 func badArguments(err error) *toolError {
-	e := &toolError{Code: codeName(codes.InvalidArgument), Message: "arguments: " + err.Error(), Reason: "INVALID_ARGUMENTS", Domain: call.Domain, Hint: "mend the arguments and call again; nothing was sent to the backend"}
+	e := &toolError{Code: codeName(codes.InvalidArgument), Message: "arguments: " + err.Error(), Reason: "INVALID_ARGUMENTS", Domain: call.Domain, Hint: call.Mend("the arguments", 0)}
 	var all mistakes
 	var t *transcode.Error
 	switch {

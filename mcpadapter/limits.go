@@ -131,8 +131,13 @@ func (k *keeper) unwritable(wire []byte, err error) error {
 	if k.objects != nil && len(wire) <= maxObjectWire {
 		k.link = k.store("application/x-protobuf", bytes.Clone(wire))
 	}
-	k.failure = status.Newf(codes.Internal, "the backend's reply cannot be shown as JSON: %v", err)
+	k.failure = notShown("JSON", err)
 	return k.failure.Err()
+}
+
+// notShown is the status of a reply that has no form as what.
+func notShown(what string, err error) *status.Status {
+	return status.Convert(call.Error(codes.Internal, "REPLY_NOT_SHOWN", fmt.Sprintf("the backend's reply cannot be shown as %s: %v", what, err)))
 }
 
 // maxObjectWire is the size of a reply beyond which it is not written as JSON only to be kept.

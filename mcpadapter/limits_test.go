@@ -241,6 +241,9 @@ func TestLostReplyIsLinked(t *testing.T) {
 	if !r.IsError || last.Type != "resource_link" || last.MimeType != "application/x-protobuf" || last.Size != len(l.wire) {
 		t.Errorf("a deep reply = %+v, want an error with a link to its bytes", r)
 	}
+	if text := r.Content[0].Text; !strings.Contains(text, "reason: REPLY_NOT_SHOWN (toolway)") {
+		t.Errorf("text = %q, want the reason as over HTTP", text)
+	}
 	if text := r.Content[0].Text; len(text) > 800 || !strings.Contains(text, "nested deeper than") || !strings.Contains(text, "…") {
 		t.Errorf("text of %d bytes %q, want a short one", len(text), text)
 	}

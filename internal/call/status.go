@@ -1,6 +1,7 @@
 package call
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -29,6 +30,15 @@ func Error(code codes.Code, reason, message string, pairs ...string) error {
 		st = detailed
 	}
 	return st.Err()
+}
+
+// Mend is the hint of an error that refuses a request message for what is wrong in it. before is how many messages of a request stream have come before
+// it: these the backend may have taken, although its call is cancelled.
+func Mend(what string, before int) string {
+	if before == 0 {
+		return "mend " + what + " and call again; nothing was sent to the backend"
+	}
+	return fmt.Sprintf("mend %s; %d of the stream's messages had gone to the backend before this one, and the call was cancelled: look up what they did before you send them again", what, before)
 }
 
 // WithdrawnRetry is when a caller may try a withdrawn tool again: about as often as a backend that is down is looked at.
