@@ -105,6 +105,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 		cause := call.Error(codes.Unavailable, "SHUTTING_DOWN", "the mesh is shutting down", "hint", "call again: another instance, or the next one, takes it; whether it took effect is not known")
 		cancel(cause)
 		m.gateway.Cut(cause)
+		m.proxy.Cut(cause)
 	})
 	if admin != nil { // last, so that probes see the mesh drain
 		if err := admin.Close(); err != nil {
@@ -131,16 +132,16 @@ func (m *Mesh) drain(doors *http.Server, cut func()) {
 	bound := time.Duration(m.config.Drain)
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
+	cutting := time.AfterFunc(max(bound-cutGrace, bound/2), func() {
+		m.log.Warn("calls still in flight are cut")
+		cut()
+	})
+	defer cutting.Stop()
 	var stopping sync.WaitGroup
 	stopping.Go(func() { m.proxy.Stop(ctx) })
 	stopping.Go(func() { m.drainTasks(ctx) })
 	if doors != nil {
 		stopping.Go(func() {
-			cutting := time.AfterFunc(max(bound-cutGrace, bound/2), func() {
-				m.log.Warn("calls still in flight are cut")
-				cut()
-			})
-			defer cutting.Stop()
 			if err := errors.Join(doors.Shutdown(ctx), m.gateway.Shutdown(ctx)); err != nil {
 				m.log.Warn("connections were closed after the drain time", "error", err)
 				if err := doors.Close(); err != nil {

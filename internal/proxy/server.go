@@ -82,6 +82,7 @@ type Server struct {
 	cfg     Config
 	server  *grpc.Server
 	readers sync.WaitGroup
+	streams underWay
 }
 
 // New returns a server that serves when Serve is called. It panics if the catalog or the handler is missing.
@@ -169,7 +170,12 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	if err := checkContentType(ctx); err != nil {
 		c.Refuse(err)
 	}
-	stream := call.Accept(c, ss, s.readers.Go)
+	if m.Kind() != (catalog.Kind{}) {
+		var end func()
+		ctx, end = s.streams.begin(ctx, c)
+		defer end()
+	}
+	stream := call.Accept(ctx, c, ss, s.readers.Go)
 	err := stream.End(s.cfg.Handler(stream))
 	if err == nil {
 		return nil

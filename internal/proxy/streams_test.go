@@ -11,6 +11,7 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/dial"
 )
 
@@ -91,4 +92,58 @@ func TestIdleStreamsAndCalls(t *testing.T) {
 		}
 	}
 	open.Wait()
+}
+
+// TestCut has streams of both kinds under way when the door is cut: their callers are told why, with details, before connections are closed; and so is
+// whoever calls after that on a connection that is still there.
+func TestCut(t *testing.T) {
+	wait := func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	began := make(chan struct{}, 8)
+	addr := startBackend(t, &impl{
+		output: func(_ *testpb.StreamingOutputCallRequest, s grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+			began <- struct{}{}
+			return wait(s.Context())
+		},
+		duplex: func(s grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+			began <- struct{}{}
+			return wait(s.Context())
+		},
+	})
+	m := newMesh(t, meshOptions{targets: []string{addr}})
+	ctx := within(t, 30*time.Second)
+	c := testpb.NewTestServiceClient(m.door)
+	calls := map[string]func() error{
+		"server stream": func() error {
+			s, err := c.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		},
+		"bidi": func() error {
+			s, err := c.FullDuplexCall(ctx)
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		},
+	}
+	var ended sync.WaitGroup
+	told := func(kind string, err error) {
+		if got := info(err).GetReason(); status.Code(err) != codes.Unavailable || got != "SHUTTING_DOWN" {
+			t.Errorf("%s: %v with %q, want UNAVAILABLE with SHUTTING_DOWN", kind, err, got)
+		}
+	}
+	for kind, do := range calls {
+		ended.Go(func() { told(kind, do()) })
+	}
+	for range calls {
+		<-began
+	}
+	m.server.Cut(call.Error(codes.Unavailable, "SHUTTING_DOWN", "the mesh is shutting down"))
+	ended.Wait()
+	told("after the cut", calls["bidi"]())
 }

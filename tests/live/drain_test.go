@@ -165,8 +165,8 @@ func TestDrainIsBounded(t *testing.T) {
 	if !strings.Contains(last, "shutting down") {
 		t.Errorf("the last event says %s, want that the mesh is shutting down", last)
 	}
-	if err := await(t, grpcEnded, "the end of the gRPC stream"); codeName(status.Code(err)) != "UNAVAILABLE" {
-		t.Errorf("gRPC stream ended with %v, want UNAVAILABLE", err)
+	if err := await(t, grpcEnded, "the end of the gRPC stream"); codeName(status.Code(err)) != "UNAVAILABLE" || !strings.Contains(err.Error(), "the mesh is shutting down") {
+		t.Errorf("gRPC stream ended with %v, want UNAVAILABLE, and why", err)
 	}
 	for _, id := range calls {
 		await(t, mustSee(ctx, t, server, id).Done, "the end of the call at the backend")
