@@ -118,6 +118,9 @@ func (b *builder) mayBring(be *Backend, in input, service string) bool {
 			return false
 		}
 		if strings.HasPrefix(service, reserved) {
+			if own := b.byService[service]; own != nil && own.Mesh {
+				return false // another mesh's: each has them
+			}
 			b.find(be, "service-reserved", SeverityError, service, "service %q of backend %q is not served: package toolway is reserved for the mesh itself; rename the package", service, be.Name)
 			return false
 		}

@@ -15,7 +15,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Totals count what a snapshot serves.
+// Totals count what a snapshot serves of backends.
 type Totals struct {
 	Backends int `json:"backends"`
 	Services int `json:"services"`
@@ -29,20 +29,24 @@ type Totals struct {
 
 // Check reports everything that was left out or repaired when s was built, and what makes its methods poor tools: no comments, names that
 // were cut, writes that do not say what repeating them does. more adds findings of the caller's own for a method, such as problems of its schemas.
-// Infrastructure is not judged.
+// What the mesh itself answers is neither judged nor counted.
 func Check(s *Snapshot, more ...func(*Method) []Finding) Report {
 	r := Report{Findings: slices.Clone(s.findings), Totals: Totals{Tools: len(s.tools)}}
-	for _, b := range s.backends {
-		if !compiledIn(s, b) {
-			r.Totals.Backends++
-		}
-	}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}
+	for _, b := range s.backends {
+		if compiledIn(s, b) {
+			continue
+		}
+		r.Totals.Backends++
+		if b.contract != nil && len(b.contract.services) == 0 && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Backend == b.Name }) {
+			r.find(b, "service-none", b.Name, "the descriptors of %q define no service, so there are no tools; give those of the files with the services", b.Name)
+		}
+	}
 	seen := map[protoreflect.FullName]bool{}
 	for _, svc := range s.services {
-		if svc.Infrastructure {
+		if svc.Infrastructure || svc.Mesh {
 			continue
 		}
 		r.Totals.Services++
@@ -71,14 +75,14 @@ func Check(s *Snapshot, more ...func(*Method) []Finding) Report {
 	return r
 }
 
-// compiledIn says whether the backend has nothing but infrastructure: the mesh's own.
+// compiledIn says whether the backend has nothing but what the mesh itself answers.
 func compiledIn(s *Snapshot, b *Backend) bool {
 	found := false
 	for _, svc := range s.services {
 		if svc.Backend != b {
 			continue
 		}
-		if found = svc.Infrastructure; !found {
+		if found = svc.Infrastructure || svc.Mesh; !found {
 			return false
 		}
 	}

@@ -22,6 +22,10 @@ func TestCheck(t *testing.T) {
 	if r := catalog.Check(fit); !r.Fit || len(r.Findings) != 0 || r.Totals != (catalog.Totals{Backends: 1, Services: 1, Methods: 1, Tools: 1, Fields: 1}) {
 		t.Errorf("Check = %+v, want fit", r)
 	}
+	none := catalog.Check(static(t, compileOne(t, `syntax = "proto3"; package acme.v1; message M {}`)))
+	if none.Fit || len(none.Findings) != 1 || none.Findings[0].Code != "service-none" {
+		t.Errorf("Check of a set without services = %+v, want a finding that says so", none)
+	}
 	plugged := catalog.Check(fit, func(m *catalog.Method) []catalog.Finding {
 		return []catalog.Finding{{Code: "schema-problem", Subject: m.Tool.Name}}
 	})

@@ -193,4 +193,16 @@ func TestMeshIsNoTool(t *testing.T) {
 	if len(s.Tools()) != 0 || s.Tool("s_do") != nil || m.Tool.Name != "" {
 		t.Errorf("tools %v: the mesh's own API is no tool", toolNames(s))
 	}
+
+	c = open(t, catalog.Config{Backends: []catalog.BackendConfig{
+		{Name: "toolway", Sources: []catalog.Source{catalog.CompiledIn(fd)}},
+		{Name: "mesh", Sources: []catalog.Source{catalog.File(writeSet(t, "mesh.binpb", set))}},
+	}})
+	s = c.Snapshot()
+	if f := s.Findings(); len(f) != 0 || s.Service("toolway.x.S").Backend.Name != "toolway" {
+		t.Errorf("findings of a mesh before a mesh = %+v, want none: both have the service, and each serves its own", f)
+	}
+	if r := catalog.Check(s); !r.Fit || r.Totals != (catalog.Totals{Backends: 1}) {
+		t.Errorf("Check = %+v, want nothing of the mesh's own", r)
+	}
 }
