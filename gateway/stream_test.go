@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long a test waits for an event that must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const watch = library + "Watch"
 

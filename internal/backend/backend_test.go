@@ -125,7 +125,7 @@ func TestInMemoryCalls(t *testing.T) {
 			} {
 				cl := call.New(snap.Method("/grpc.testing.TestService/"+c.method), call.MCP)
 				cl.Forward = metadata.Pairs("x-request-id", "7")
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				next := 0
 				var replies []proto.Message

@@ -56,9 +56,9 @@ func (i *impl) FullDuplexCall(s grpc.BidiStreamingServer[testpb.StreamingOutputC
 	return i.duplex(s)
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -81,7 +81,7 @@ func TestUnknownMethod(t *testing.T) {
 		{"/grpc.testing.TestService/EmptyCal", `unknown method "EmptyCal" of service "grpc.testing.TestService"; did you mean "EmptyCall"?`, `did you mean "EmptyCall"?`},
 		{"/a.b.Nothing/Like", `unknown service "a.b.Nothing"`, "list what there is with: grpcurl ADDRESS list"},
 	} {
-		err := m.door.Invoke(within(t, 10*time.Second), c.method, &testpb.Empty{}, &testpb.Empty{})
+		err := m.door.Invoke(within(t), c.method, &testpb.Empty{}, &testpb.Empty{})
 		if st := status.Convert(err); st.Code() != codes.Unimplemented || st.Message() != c.message {
 			t.Errorf("%s: %v, want UNIMPLEMENTED %q", c.method, err, c.message)
 		}
@@ -89,7 +89,7 @@ func TestUnknownMethod(t *testing.T) {
 			t.Errorf("%s: hint = %q, want %q", c.method, got, c.hint)
 		}
 	}
-	m.server.Stop(within(t, 10*time.Second))
+	m.server.Stop(within(t))
 	if n := strings.Count(out.String(), "code=UNIMPLEMENTED"); n != 3 {
 		t.Errorf("%d refusals are logged, want 3:\n%s", n, out.String())
 	}
@@ -115,7 +115,7 @@ func TestCardinality(t *testing.T) {
 			{0, "cardinality violation: received no request message from non-client-streaming RPC"},
 			{2, "cardinality violation: received multiple request messages for non-client-streaming RPC"},
 		} {
-			stream, err := m.door.NewStream(within(t, 10*time.Second), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/grpc.testing.TestService/"+method)
+			stream, err := m.door.NewStream(within(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/grpc.testing.TestService/"+method)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestTwoReplies(t *testing.T) {
 		}))
 		m := newMesh(t, meshOptions{targets: []string{listen(t, s, s.Stop)}})
 		for _, method := range []string{"UnaryCall", "StreamingInputCall"} {
-			stream, err := m.door.NewStream(within(t, 10*time.Second), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/grpc.testing.TestService/"+method)
+			stream, err := m.door.NewStream(within(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/grpc.testing.TestService/"+method)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestTwoReplies(t *testing.T) {
 func TestContentSubtype(t *testing.T) {
 	m := newMesh(t, meshOptions{targets: []string{startBackend(t, &impl{})}})
 	// grpc-go's own codec sent under another name.
-	err := m.door.Invoke(within(t, 10*time.Second), "/grpc.testing.TestService/EmptyCall", &testpb.Empty{}, &testpb.Empty{}, grpc.ForceCodecV2(jsonNamed{}))
+	err := m.door.Invoke(within(t), "/grpc.testing.TestService/EmptyCall", &testpb.Empty{}, &testpb.Empty{}, grpc.ForceCodecV2(jsonNamed{}))
 	if status.Code(err) != codes.Unimplemented || info(err).GetReason() != "CONTENT_SUBTYPE" {
 		t.Errorf("application/grpc+json: %v, want UNIMPLEMENTED with reason CONTENT_SUBTYPE", err)
 	}
@@ -187,7 +187,7 @@ func TestMetadata(t *testing.T) {
 			got <- md
 			return &testpb.SimpleResponse{}, nil
 		}})}})
-	ctx := metadata.AppendToOutgoingContext(within(t, 10*time.Second), "authorization", "Bearer x", "Cookie", "a=b", "X-User-Id", "admin", "x_user_id", "admin",
+	ctx := metadata.AppendToOutgoingContext(within(t), "authorization", "Bearer x", "Cookie", "a=b", "X-User-Id", "admin", "x_user_id", "admin",
 		"authorization-bin", "x", "grpc-previous-rpc-attempts", "3", "x-forwarded-for", "1.2.3.4", "x-acme-team", "blue", "X-Acme-Blob-Bin", "\x00\xff",
 		"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "idempotency-key", "k", "other", "o")
 	if err := m.door.Invoke(ctx, "/grpc.testing.TestService/UnaryCall", &testpb.SimpleRequest{}, &testpb.SimpleResponse{}); err != nil {
@@ -246,7 +246,7 @@ func TestCompressionPerHop(t *testing.T) {
 				opts = append(opts, grpc.UseCompressor(gzip.Name))
 			}
 			out := &testpb.SimpleResponse{}
-			if err := cc.Invoke(within(t, 10*time.Second), "/grpc.testing.TestService/UnaryCall", &testpb.SimpleRequest{Payload: &testpb.Payload{Body: body}}, out, opts...); err != nil {
+			if err := cc.Invoke(within(t), "/grpc.testing.TestService/UnaryCall", &testpb.SimpleRequest{Payload: &testpb.Payload{Body: body}}, out, opts...); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(out.GetPayload().GetBody(), body) {
@@ -275,7 +275,7 @@ func TestMessageLimits(t *testing.T) {
 		})},
 		proxy: proxy.Config{MaxRecvBytes: 1 << 20}, dial: dial.Config{MaxRecvBytes: 2 << 20}})
 	unary := func(in *testpb.SimpleRequest, opts ...grpc.CallOption) error {
-		return m.door.Invoke(within(t, 20*time.Second), "/grpc.testing.TestService/UnaryCall", in, &testpb.SimpleResponse{}, opts...)
+		return m.door.Invoke(within(t), "/grpc.testing.TestService/UnaryCall", in, &testpb.SimpleResponse{}, opts...)
 	}
 	if err := unary(&testpb.SimpleRequest{Payload: &testpb.Payload{Body: make([]byte, 2<<20)}}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("large request: %v, want RESOURCE_EXHAUSTED", err)
@@ -291,7 +291,7 @@ func TestMessageLimits(t *testing.T) {
 		t.Errorf("after the refusals: %v", err)
 	}
 	// In the middle of a stream the reason must come through, not the cancellation that follows from it.
-	stream, err := testpb.NewTestServiceClient(m.door).FullDuplexCall(within(t, 20*time.Second))
+	stream, err := testpb.NewTestServiceClient(m.door).FullDuplexCall(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestBackendEndsFirst(t *testing.T) {
 					return h(srv, s)
 				}}})
 			tc := testpb.NewTestServiceClient(m.door)
-			duplex, err := tc.FullDuplexCall(within(t, 20*time.Second))
+			duplex, err := tc.FullDuplexCall(within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -340,7 +340,7 @@ func TestBackendEndsFirst(t *testing.T) {
 			}
 			wait(t, ended, "the handler to return")
 
-			input, err := tc.StreamingInputCall(within(t, 20*time.Second))
+			input, err := tc.StreamingInputCall(within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -371,7 +371,7 @@ func TestFlowControl(t *testing.T) {
 			return nil
 		},
 	})}})
-	stream, err := testpb.NewTestServiceClient(m.door).StreamingOutputCall(within(t, 60*time.Second), &testpb.StreamingOutputCallRequest{})
+	stream, err := testpb.NewTestServiceClient(m.door).StreamingOutputCall(within(t), &testpb.StreamingOutputCallRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +407,7 @@ func TestBackendDown(t *testing.T) {
 	_ = l.Close()
 	m := newMesh(t, meshOptions{targets: []string{addr}})
 	for range 3 {
-		err = m.door.Invoke(within(t, 20*time.Second), "/grpc.testing.TestService/EmptyCall", &testpb.Empty{}, &testpb.Empty{})
+		err = m.door.Invoke(within(t), "/grpc.testing.TestService/EmptyCall", &testpb.Empty{}, &testpb.Empty{})
 		if status.Code(err) != codes.Unavailable {
 			t.Fatalf("got %v, want UNAVAILABLE", err)
 		}
@@ -431,7 +431,7 @@ func TestBackendDown(t *testing.T) {
 		s.Stop()
 		<-served
 	}()
-	ctx := within(t, 30*time.Second)
+	ctx := within(t)
 	for m.door.Invoke(ctx, "/grpc.testing.TestService/EmptyCall", &testpb.Empty{}, &testpb.Empty{}) != nil {
 		if ctx.Err() != nil {
 			t.Fatal("the backend is back, but calls still fail")
@@ -460,7 +460,7 @@ func TestBackendDiesDuringCall(t *testing.T) {
 		<-received
 		s.Stop()
 	}()
-	err := m.door.Invoke(within(t, 20*time.Second), "/grpc.testing.TestService/UnaryCall", &testpb.SimpleRequest{}, &testpb.SimpleResponse{})
+	err := m.door.Invoke(within(t), "/grpc.testing.TestService/UnaryCall", &testpb.SimpleRequest{}, &testpb.SimpleResponse{})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(info(err).GetMetadata()["hint"], "not known") {
 		t.Errorf("got %v %v, want UNAVAILABLE with a hint that the outcome is not known", err, info(err))
 	}
@@ -474,7 +474,7 @@ func TestStopIsBounded(t *testing.T) {
 	m := newMesh(t, meshOptions{targets: []string{startBackend(t, s)}})
 	wire, _ := proto.Marshal(&testpb.StreamingOutputCallRequest{Payload: &testpb.Payload{Body: []byte("hang ")}})
 	k := kinds[3]
-	stream, err := m.door.NewStream(within(t, 30*time.Second), &k.desc, k.method, grpc.ForceCodecV2(call.Codec{}))
+	stream, err := m.door.NewStream(within(t), &k.desc, k.method, grpc.ForceCodecV2(call.Codec{}))
 	if err != nil {
 		t.Fatal(err)
 	}

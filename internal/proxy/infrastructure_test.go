@@ -135,9 +135,7 @@ func TestReflectionOfConflictingBackends(t *testing.T) {
 	// v1alpha has the same bytes, so one test client speaks both.
 	for _, method := range []string{reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName, alphapb.ServerReflection_ServerReflectionInfo_FullMethodName} {
 		t.Run(method, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			stream, err := m.door.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			stream, err := m.door.NewStream(within(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 			if err != nil {
 				t.Fatal(err)
 			}

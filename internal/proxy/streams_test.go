@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,7 +39,7 @@ func TestIdleStreamsAndCalls(t *testing.T) {
 		},
 	}, grpc.MaxConcurrentStreams(8))
 	m := newMesh(t, meshOptions{targets: []string{addr}, dial: dial.Config{MaxConnections: 16}})
-	ctx := within(t, 30*time.Second)
+	ctx := within(t)
 	c := testpb.NewTestServiceClient(m.door)
 	stream := func(i int) (grpc.ClientStream, error) {
 		var s grpc.ClientStream
