@@ -16,6 +16,7 @@ const module = "github.com/toolway/toolway/"
 // layers is DESIGN's table. A package imports only packages of lower layers, never a sibling.
 var layers = map[string]int{
 	"gen":                      0,
+	"internal/apart":           0,
 	"internal/nearmiss":        0,
 	"internal/origin":          0,
 	"internal/relay":           0,

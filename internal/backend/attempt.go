@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/apart"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/dial"
 )
@@ -36,7 +37,7 @@ func (r *Router) attempt(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.Cli
 	}
 	var out grpc.ClientStream
 	var err error
-	apart(func() { out, err = conn.OpenStream(ctx, desc, c.Method.FullMethod, forceCodec) })
+	apart.Run(func() { out, err = conn.OpenStream(ctx, desc, c.Method.FullMethod, forceCodec) })
 	if err != nil {
 		f := notOpened(ctx, c, conn.Name(), err)
 		c.EndAttempt(i, "", status.Code(f.Err), f.Outcome)
@@ -44,21 +45,6 @@ func (r *Router) attempt(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.Cli
 	}
 	c.MarkSent()
 	return &opened{ClientStream: out, r: r, c: c, backend: conn.Name(), index: i}, nil
-}
-
-// apart runs f on a goroutine of its own, and waits for it. A goroutine keeps the stack that it has needed once, so what needs much of it before a long
-// wait, as the opening of a stream does, is not done by the goroutine that waits: thousands of them may.
-func apart(f func()) {
-	done := make(chan any)
-	go func() {
-		var panicked any
-		defer func() { done <- panicked }()
-		defer func() { panicked = recover() }()
-		f()
-	}()
-	if p := <-done; p != nil {
-		panic(p) // where it is recovered and logged
-	}
 }
 
 // prepare finds the connection of an attempt, and returns the context with what the backend is to get as metadata.

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolway/toolway/internal/apart"
 )
 
 // hub hands the new events of one log to all readers in this process. It has one consumer at the engine, however many readers there are, and
@@ -172,7 +174,9 @@ var errAgain = errors.New("begin again")
 
 // follow subscribes first, then replays up to the watermark, then goes on with what has come meanwhile.
 func (l *Log) follow(ctx context.Context, filter string, after *uint64, each func(Event) error) error {
-	r, err := l.hub.join(ctx, filter)
+	var r *reader
+	var err error
+	apart.Run(func() { r, err = l.hub.join(ctx, filter) }) // many goroutines wait here for days
 	if err != nil {
 		return err
 	}
@@ -188,7 +192,9 @@ func (l *Log) follow(ctx context.Context, filter string, after *uint64, each fun
 		return nil
 	}
 	replay := func(missed uint64) error {
-		upTo, err := l.Read(ctx, filter, *after, take)
+		var upTo uint64
+		var err error
+		apart.Run(func() { upTo, err = l.Read(ctx, filter, *after, take) })
 		*after = max(*after, upTo)
 		if err == nil && *after < missed {
 			return errAgain // the leader lags

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/toolway/toolway/internal/apart"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/store"
@@ -140,58 +141,25 @@ var errEnd = errors.New("end")
 // nil after the last one. A slow reader slows nobody. Errors are statuses: OUT_OF_RANGE, reason RESYNC_REQUIRED, if events after the sequence have been
 // forgotten; each's error; that of ctx.
 func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, after uint64, each func(Event) error) error {
-	r, err := t.find(ctx, p, id)
+	var r *record
+	var begin uint64
+	var err error
+	apart.Run(func() { r, begin, err = t.watched(ctx, p, id, after) })
+	if errors.Is(err, errEnd) {
+		return nil
+	}
 	if err != nil {
 		return err
-	}
-	first, last, err := t.events.Bounds(ctx)
-	known := after <= last
-	if err == nil && !known {
-		known, err = t.events.Reached(ctx, after)
-	}
-	begin := after
-	if after < r.First { // of another task, before this one was
-		begin = r.First - 1
-	}
-	switch {
-	case err != nil:
-		return t.unkept("read the events of a task", err)
-	case after == 0:
-		begin = 0 // what is kept of them: this is how a reader goes on that was told to begin anew
-	case begin == r.First-1 && first > r.First:
-		return resync(after)
-	case !known:
-		return call.Error(codes.InvalidArgument, "EVENT_ID", "the last_event_id is of no event that there has been", "hint", "begin again without it")
-	}
-	if r.State.Final() && begin >= r.First {
-		// Nothing comes after the last event: whoever has it is told so at once.
-		last, err := t.events.Last(ctx, id)
-		if err == nil {
-			if e, err := decodeEvent(last); err == nil && e.Final() && e.Sequence <= after {
-				return nil
-			}
-		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if !r.State.Final() { // what nobody sees to any more ends here
 		overdue := time.AfterFunc(time.Until(t.overdue(r)), func() { _, _ = t.settle(ctx, r) })
 		defer overdue.Stop()
-	} else if err := t.close(ctx, r); err != nil {
-		return t.unkept("append the last event of a task", err)
 	}
-	err = t.events.Follow(ctx, id, begin, func(e store.Event) error {
-		ev, err := decodeEvent(e)
-		if err != nil {
-			return err
-		}
-		if err := each(ev); err != nil {
-			return err
-		}
-		if ev.Final() {
-			return errEnd
-		}
-		return nil
+	err = t.events.Follow(ctx, id, begin, func(e store.Event) (err error) {
+		apart.Run(func() { err = give(e, each) })
+		return err
 	})
 	switch {
 	case errors.Is(err, errEnd):
@@ -200,6 +168,60 @@ func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, aft
 		return resync(after)
 	}
 	return err
+}
+
+// watched returns the task whose events a caller may have, and the sequence after which they begin; errEnd if there is none after the one given.
+func (t *Tasks) watched(ctx context.Context, p *identity.Principal, id string, after uint64) (r *record, begin uint64, err error) {
+	if r, err = t.find(ctx, p, id); err != nil {
+		return nil, 0, err
+	}
+	first, last, err := t.events.Bounds(ctx)
+	known := after <= last
+	if err == nil && !known {
+		known, err = t.events.Reached(ctx, after)
+	}
+	begin = max(after, r.First-1) // what is of another task came before
+	switch {
+	case err != nil:
+		return nil, 0, t.unkept("read the events of a task", err)
+	case after == 0:
+		begin = 0 // what is kept of them: this is how a reader goes on that was told to begin anew
+	case begin == r.First-1 && first > r.First:
+		return nil, 0, resync(after)
+	case !known:
+		return nil, 0, call.Error(codes.InvalidArgument, "EVENT_ID", "the last_event_id is of no event that there has been", "hint", "begin again without it")
+	}
+	if !r.State.Final() {
+		return r, begin, nil
+	}
+	if begin >= r.First {
+		// Nothing comes after the last event: whoever has it is told so at once.
+		last, err := t.events.Last(ctx, id)
+		if err == nil {
+			if e, err := decodeEvent(last); err == nil && e.Final() && e.Sequence <= after {
+				return nil, 0, errEnd
+			}
+		}
+	}
+	if err := t.close(ctx, r); err != nil {
+		return nil, 0, t.unkept("append the last event of a task", err)
+	}
+	return r, begin, nil
+}
+
+// give gives an event of the log to each; its error is errEnd after the last one.
+func give(e store.Event, each func(Event) error) error {
+	ev, err := decodeEvent(e)
+	if err != nil {
+		return err
+	}
+	if err := each(ev); err != nil {
+		return err
+	}
+	if ev.Final() {
+		return errEnd
+	}
+	return nil
 }
 
 func resync(after uint64) error {
