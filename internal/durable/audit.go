@@ -196,7 +196,7 @@ func (a *Audit) Get(ctx context.Context, callID string) (*toolwayv1.AuditRecord,
 	if err != nil {
 		return nil, err
 	}
-	recent, left := found != nil, a.searched
+	recent, left := found, a.searched
 	_, err = a.log.Read(ctx, shard(callID), 0, func(e store.Event) error {
 		if r := a.decode(e); r.GetCallId() == callID && (found == nil || r.GetStartedAt().AsTime().After(found.GetStartedAt().AsTime())) {
 			found = r
@@ -206,10 +206,13 @@ func (a *Audit) Get(ctx context.Context, callID string) (*toolwayv1.AuditRecord,
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) && !(recent && errors.Is(err, store.ErrUnavailable)) {
-		return nil, err
+	switch {
+	case err == nil, errors.Is(err, errEnough):
+		return found, nil
+	case recent != nil && errors.Is(err, store.ErrUnavailable):
+		return recent, nil
 	}
-	return found, nil
+	return nil, err
 }
 
 // List returns the records of a page. One call looks through a bounded number of records, so a page may be short and yet have a next one.

@@ -336,7 +336,7 @@ func TestKVFull(t *testing.T) {
 		if _, err := kv.Create(ctx, "k0", noise, 0); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("Create of a key that is there = %v, want ErrConflict", err)
 		}
-		large := append(noise, noise...)
+		large := slices.Concat(noise, noise)
 		if _, err := kv.Update(ctx, "k0", append(large, 1), revisions[0], 0); !errors.Is(err, store.ErrFull) {
 			t.Errorf("Update to a large value = %v, want ErrFull", err)
 		}
