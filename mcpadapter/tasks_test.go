@@ -23,6 +23,7 @@ import (
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
+	"github.com/toolway/toolway/internal/durable"
 	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/object"
 	"github.com/toolway/toolway/internal/store"
@@ -80,7 +81,10 @@ func newJobs(t *testing.T, change func(*mcpadapter.Config)) *jobs {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	objects := object.NewMemory(object.Limits{})
+	objects, err := durable.OpenObjects(t.Context(), db, "answers", object.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if j.tasks, err = task.Open(t.Context(), task.Config{Store: db, Catalog: j.catalog, Logger: log, Results: objects, MaxInlineBytes: 2000, MaxResultBytes: 8000}); err != nil {
 		t.Fatal(err)
 	}

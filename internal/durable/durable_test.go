@@ -255,7 +255,7 @@ func TestOneApproval(t *testing.T) {
 
 func TestObjects(t *testing.T) {
 	ctx := t.Context()
-	o, err := durable.OpenObjects(ctx, open(t, t.TempDir()), object.Limits{MaxObjectBytes: 1 << 20})
+	o, err := durable.OpenObjects(ctx, open(t, t.TempDir()), "results", object.Limits{MaxObjectBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,6 +270,15 @@ func TestObjects(t *testing.T) {
 	for _, who := range []object.Owner{{Tenant: "u", Principal: "p"}, {Tenant: "t", Principal: "q"}, {}} {
 		if _, _, err := o.Get(ctx, who, info.ID); !errors.Is(err, object.ErrNotFound) {
 			t.Errorf("Get by %+v: %v, want ErrNotFound", who, err)
+		}
+	}
+	for _, until := range []time.Time{time.Now().Add(time.Minute), time.Now().Add(-time.Minute)} {
+		info, err := o.Keep(ctx, owner, "x", []byte("y"), until)
+		if err != nil || !info.Expires.Equal(until) {
+			t.Errorf("Keep until %v = %+v, %v", until, info, err)
+		}
+		if _, _, err := o.Get(ctx, owner, info.ID); errors.Is(err, object.ErrNotFound) != until.Before(time.Now()) {
+			t.Errorf("Get of what is kept until %v: %v", until, err)
 		}
 	}
 	if _, err := o.Put(ctx, owner, "x", make([]byte, 1<<20+1)); !errors.Is(err, object.ErrTooLarge) {

@@ -20,8 +20,8 @@ type Objects struct {
 	limits  object.Limits
 }
 
-// OpenObjects opens the objects in s. Zero limits are 1 GiB, 16 MiB and 15 minutes.
-func OpenObjects(ctx context.Context, s *store.Store, l object.Limits) (*Objects, error) {
+// OpenObjects opens the objects of a name in s. Zero limits are 1 GiB, 16 MiB and 15 minutes.
+func OpenObjects(ctx context.Context, s *store.Store, name string, l object.Limits) (*Objects, error) {
 	if l.MaxBytes <= 0 {
 		l.MaxBytes = 1 << 30
 	}
@@ -31,7 +31,7 @@ func OpenObjects(ctx context.Context, s *store.Store, l object.Limits) (*Objects
 	if l.TTL <= 0 {
 		l.TTL = 15 * time.Minute
 	}
-	o, err := s.Objects(ctx, store.ObjectsConfig{Name: "results", MaxBytes: int64(l.MaxBytes), MaxObjectBytes: int64(l.MaxObjectBytes), TTL: l.TTL})
+	o, err := s.Objects(ctx, store.ObjectsConfig{Name: name, MaxBytes: int64(l.MaxBytes), MaxObjectBytes: int64(l.MaxObjectBytes), TTL: l.TTL})
 	if err != nil {
 		return nil, err
 	}
@@ -40,16 +40,22 @@ func OpenObjects(ctx context.Context, s *store.Store, l object.Limits) (*Objects
 
 // Put keeps data for owner. The error is object.ErrTooLarge, also when there is no room.
 func (o *Objects) Put(ctx context.Context, owner object.Owner, mediaType string, data []byte) (object.Info, error) {
+	return o.Keep(ctx, owner, mediaType, data, time.Now().Add(o.limits.TTL))
+}
+
+// Keep is Put for a time of its own, which is not beyond that of the limits.
+func (o *Objects) Keep(ctx context.Context, owner object.Owner, mediaType string, data []byte, until time.Time) (object.Info, error) {
 	sum := sha256.Sum256(data)
 	info := object.Info{ID: rand.Text(), MediaType: mediaType, Size: len(data), SHA256: hex.EncodeToString(sum[:])}
-	stored, err := o.objects.Put(ctx, info.ID, map[string]string{"tenant": owner.Tenant, "principal": owner.Principal, "type": mediaType, "sha256": info.SHA256}, bytes.NewReader(data))
+	meta := map[string]string{"tenant": owner.Tenant, "principal": owner.Principal, "type": mediaType, "sha256": info.SHA256, "until": until.UTC().Format(time.RFC3339Nano)}
+	stored, err := o.objects.Put(ctx, info.ID, meta, bytes.NewReader(data))
 	if errors.Is(err, store.ErrFull) {
 		return object.Info{}, fmt.Errorf("%w: it has %d bytes: %w", object.ErrTooLarge, len(data), err)
 	}
 	if err != nil {
 		return object.Info{}, err
 	}
-	info.Expires = stored.Expires
+	info.Expires = expires(stored)
 	return info, nil
 }
 
@@ -62,8 +68,17 @@ func (o *Objects) Get(ctx context.Context, owner object.Owner, id string) (objec
 	if err != nil {
 		return object.Info{}, nil, err
 	}
-	if stored.Meta["tenant"] != owner.Tenant || stored.Meta["principal"] != owner.Principal || !time.Now().Before(stored.Expires) {
+	until := expires(stored)
+	if stored.Meta["tenant"] != owner.Tenant || stored.Meta["principal"] != owner.Principal || !time.Now().Before(until) {
 		return object.Info{}, nil, object.ErrNotFound
 	}
-	return object.Info{ID: id, MediaType: stored.Meta["type"], Size: len(data), SHA256: stored.Meta["sha256"], Expires: stored.Expires}, data, nil
+	return object.Info{ID: id, MediaType: stored.Meta["type"], Size: len(data), SHA256: stored.Meta["sha256"], Expires: until}, data, nil
+}
+
+// expires is when an object is gone: the store keeps all for as long as the longest.
+func expires(o store.Object) time.Time {
+	if until, err := time.Parse(time.RFC3339Nano, o.Meta["until"]); err == nil && until.Before(o.Expires) {
+		return until
+	}
+	return o.Expires
 }

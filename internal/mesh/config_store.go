@@ -115,7 +115,7 @@ func (m *Mesh) openState(ctx context.Context, none bool) error {
 	m.state.approvals, m.state.closers = held, append(m.state.closers, held.Close)
 	if !c.Results.Objects.Off {
 		o := &c.Results.Objects
-		if m.state.objects, err = durable.OpenObjects(ctx, s, object.Limits{MaxBytes: o.MaxBytes, MaxObjectBytes: o.MaxObjectBytes, TTL: time.Duration(o.TTL)}); err != nil {
+		if m.state.objects, err = durable.OpenObjects(ctx, s, "results", object.Limits{MaxBytes: o.MaxBytes, MaxObjectBytes: o.MaxObjectBytes, TTL: time.Duration(o.TTL)}); err != nil {
 			return fmt.Errorf("large results: %w", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/toolway/toolway/interceptors"
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/durable"
+	"github.com/toolway/toolway/internal/meshapi"
+	"github.com/toolway/toolway/internal/object"
 	"github.com/toolway/toolway/internal/task"
 )
 
@@ -75,12 +79,33 @@ func (m *Mesh) openTasks(ctx context.Context) (err error) {
 		Workers: t.Workers, PerTool: t.PerTool, PerTenant: t.PerTenant, Lease: time.Duration(t.Lease), MaxAttempts: t.MaxAttempts,
 	}
 	if m.state.objects != nil {
-		conf.Results = m.state.objects
+		answers, err := durable.OpenObjects(ctx, m.state.store, "answers", object.Limits{
+			MaxBytes: 512 << 20, MaxObjectBytes: m.config.Results.Objects.MaxObjectBytes, TTL: cmp.Or(time.Duration(t.MaxTTL), task.DefaultMaxTTL) + time.Hour,
+		})
+		if err != nil {
+			return fmt.Errorf("large results of tasks: %w", err)
+		}
+		conf.Results, m.state.objects = answers, withAnswers{m.state.objects, answers}
 	}
 	if m.tasks, err = task.Open(ctx, conf); err != nil {
 		return fmt.Errorf("tasks: %w", err)
 	}
 	return nil
+}
+
+// withAnswers has the large answers of tasks besides, which are kept for as long as their tasks.
+type withAnswers struct {
+	objectStore
+	answers meshapi.Objects
+}
+
+// Get returns an object of owner.
+func (o withAnswers) Get(ctx context.Context, owner object.Owner, id string) (object.Info, []byte, error) {
+	info, data, err := o.objectStore.Get(ctx, owner, id)
+	if errors.Is(err, object.ErrNotFound) {
+		return o.answers.Get(ctx, owner, id)
+	}
+	return info, data, err
 }
 
 // taskOptions are what the chain needs for tasks.

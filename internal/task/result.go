@@ -3,6 +3,8 @@ package task
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,6 +17,7 @@ import (
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
 	"github.com/toolway/toolway/internal/object"
+	"github.com/toolway/toolway/internal/store"
 	"github.com/toolway/toolway/internal/transcode"
 )
 
@@ -55,8 +58,12 @@ func (t *Tasks) keep(ctx context.Context, r *record, m *catalog.Method, p *ident
 		return nil
 	}
 	tenant, principal := who(p)
-	info, err := t.conf.Results.Put(ctx, object.Owner{Tenant: tenant, Principal: principal}, "application/json", body)
-	if err != nil {
+	until := time.Now().Add(r.TTL + writeFor) // the task ends within that
+	info, err := t.conf.Results.Keep(ctx, object.Owner{Tenant: tenant, Principal: principal}, "application/json", body, until)
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return err
+	case err != nil:
 		t.log.Warn("the answer of a task is too large for the results, and is not kept", "task", r.ID, "method", r.Method, "bytes", len(body), "error", err)
 		r.Cut = true
 		return nil

@@ -67,9 +67,10 @@ type Task struct {
 	URI  string
 }
 
-// Results keeps answers that are too large to be given with the task. *object.Memory is one.
+// Results keeps answers that are too large to be given with the task, for as long as the task. *durable.Objects is one.
 type Results interface {
-	Put(ctx context.Context, owner object.Owner, mediaType string, data []byte) (object.Info, error)
+	// Keep keeps data for owner. The error is store.ErrUnavailable if it can be tried again.
+	Keep(ctx context.Context, owner object.Owner, mediaType string, data []byte, until time.Time) (object.Info, error)
 }
 
 // Config is what Tasks need. Store, Catalog and Logger are required.
@@ -105,6 +106,9 @@ type Config struct {
 	MaxAttempts int
 }
 
+// DefaultMaxTTL is Config.MaxTTL's.
+const DefaultMaxTTL = 7 * 24 * time.Hour
+
 func (c Config) withDefaults() Config {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -118,7 +122,7 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.MaxTimeout, 24*time.Hour)
 	def(&c.Timeout, min(time.Hour, c.MaxTimeout))
-	def(&c.MaxTTL, 7*24*time.Hour)
+	def(&c.MaxTTL, DefaultMaxTTL)
 	def(&c.TTL, min(24*time.Hour, c.MaxTTL))
 	def(&c.Lease, 30*time.Second)
 	num(&c.MaxRequestBytes, 4<<20)

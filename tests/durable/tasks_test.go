@@ -28,9 +28,14 @@ func (v taskView) final() bool {
 
 // makeTask makes a task of Ask, in one of the two ways of the HTTP door.
 func (m *mesh) makeTask(ctx context.Context, key string, prefer bool) (taskView, error) {
-	path, body := "/v1/tasks", fmt.Sprintf(`{"method":"probe.v1.Probe/Ask","idempotencyKey":%q,"arguments":{"id":%q}}`, key, key)
+	return m.makeTaskOf(ctx, key, fmt.Sprintf(`{"id":%q}`, key), prefer)
+}
+
+// makeTaskOf makes one with arguments.
+func (m *mesh) makeTaskOf(ctx context.Context, key, arguments string, prefer bool) (taskView, error) {
+	path, body := "/v1/tasks", fmt.Sprintf(`{"method":"probe.v1.Probe/Ask","idempotencyKey":%q,"arguments":%s}`, key, arguments)
 	if prefer {
-		path, body = "/probe.v1.Probe/Ask", fmt.Sprintf(`{"id":%q}`, key)
+		path, body = "/probe.v1.Probe/Ask", arguments
 	}
 	ctx, cancel := context.WithTimeout(ctx, run.Patience)
 	defer cancel()
