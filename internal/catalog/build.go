@@ -193,8 +193,8 @@ func (b *builder) nameTools(order []*Method) {
 			continue
 		}
 		if owner := b.byTool[m.Tool.Name]; owner != nil {
-			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the tool is listed as %q instead; set a tool prefix on one backend, or the tool_name option on one method",
-				m.Tool.Name, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name, m.info.long)
+			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the tool is listed as %q instead; %s the tool_name option on one method",
+				m.Tool.Name, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name, m.info.long, mendClash(m.Backend, owner.Backend))
 			m.Tool.Name = m.info.long
 			late = append(late, m)
 			continue
@@ -211,6 +211,14 @@ func (b *builder) nameTools(order []*Method) {
 			b.byTool[m.info.long] = m
 		}
 	}
+}
+
+// mendClash begins the mend of two equal names; a prefix tells only backends apart.
+func mendClash(a, b *Backend) string {
+	if a == b {
+		return "set"
+	}
+	return "set a tool prefix on one backend, or"
 }
 
 // list gives m's tool its name and, unless it is withdrawn, a place in the list.

@@ -225,8 +225,8 @@ func (b *builder) ownPrompts(s *Service, infos []*promptInfo) {
 		p := info.Prompt
 		p.Service = s
 		if owner := b.byPrompt[p.Name]; owner != nil {
-			b.find(s.Backend, "prompt-clash", SeverityError, p.Name, "prompt name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the prompt is listed as %q instead; set a tool prefix on one backend, or change one of the names",
-				p.Name, s.Desc.FullName(), s.Backend.Name, owner.Service.Desc.FullName(), owner.Service.Backend.Name, info.long)
+			b.find(s.Backend, "prompt-clash", SeverityError, p.Name, "prompt name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the prompt is listed as %q instead; %s another name on one of them",
+				p.Name, s.Desc.FullName(), s.Backend.Name, owner.Service.Desc.FullName(), owner.Service.Backend.Name, info.long, mendClash(s.Backend, owner.Service.Backend))
 			if p.Name = info.long; b.byPrompt[p.Name] != nil {
 				continue
 			}
