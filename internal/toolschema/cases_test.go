@@ -535,6 +535,10 @@ func TestProblems(t *testing.T) {
 		{`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`, toolschema.Strict, "closed"},
 		{`{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}`, toolschema.Strict, "all-required"},
 		{`{"type":"object","properties":{"a":{"type":"string","minLength":1}},"required":["a"],"additionalProperties":false}`, toolschema.Strict, "strict-keywords"},
+		{`{"type":"object","properties":{"a":{"type":"string","enum":["x",""]}}}`, toolschema.Portable, "string-enum"},
+		{`{"type":"object","properties":{"a":{"enum":[{},"x",{}]}}}`, toolschema.Full, "#/properties/a: distinct"},
+		{`{"type":"object","properties":{"a":{"type":"integer","maximum":9223372036854775807}}}`, toolschema.Full, `#/properties/a: safe-number: "maximum" is 9223372036854775807`},
+		{`{"type":"object","properties":{"a":{"type":"integer","enum":[1,18446744073709551616]}}}`, toolschema.Full, "safe-number"},
 		{`[]`, toolschema.Portable, "not a JSON object"},
 		{`{`, toolschema.Portable, "not JSON"},
 	} {

@@ -1,6 +1,9 @@
 package toolschema
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // keywords that a profile keeps besides type, description, properties, required, items and enum; Full keeps all.
 var keywords = map[Profile]map[string]bool{
@@ -43,6 +46,13 @@ func (b *builder) lower(n *node) {
 		}
 	}
 	n.facts = kept
+	if b.o.Profile == Portable && slices.Contains(n.enum, "") {
+		if n.enum = slices.DeleteFunc(n.enum, func(s string) bool { return s == "" }); len(n.enum) > 0 {
+			n.say("May be empty.")
+		} else {
+			n.say("Must be empty.")
+		}
+	}
 	if len(n.exact) == 0 || b.o.Profile == Strict {
 		return
 	}

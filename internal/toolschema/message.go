@@ -113,7 +113,7 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden 
 			if inherited[name] {
 				f.key = ""
 			}
-		case taken[name] || b.o.Profile != Full && !safeKey.MatchString(name):
+		case taken[name] || name == "" || b.o.Profile != Full && !safeKey.MatchString(name):
 			f.key = f.fd.TextName()
 			if names[f.key] || taken[f.key] || !safeKey.MatchString(f.key) || f.key == prototype {
 				f.key = ""
@@ -135,6 +135,9 @@ func (b *builder) fields(md protoreflect.MessageDescriptor) (fs []field, hidden 
 // unlisted says what a field is that is not listed.
 func (b *builder) unlisted(f *field) string {
 	name := f.fd.JSONName()
+	if name == "" {
+		name = `""`
+	}
 	switch {
 	case b.o.Direction == Input:
 		return name

@@ -1,6 +1,7 @@
 package toolschema_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -41,6 +42,82 @@ func TestSameKey(t *testing.T) {
 	const want = `{"type":"object","properties":{"fooBar":{"type":"string"},"other":{"type":"boolean"}}}`
 	if got := string(toolschema.For(md, toolschema.Options{})); got != want {
 		t.Errorf("For(M) = %s, want %s", got, want)
+	}
+}
+
+// TestEmptyName derives schemas of a field whose JSON name is empty.
+func TestEmptyName(t *testing.T) {
+	md := message(t, &descriptorpb.FileDescriptorProto{Name: proto.String("x.proto"), MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("M"), Field: []*descriptorpb.FieldDescriptorProto{
+		{Name: proto.String("a"), JsonName: proto.String(""), Number: proto.Int32(1), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum()},
+	}}}})
+	for _, c := range []struct {
+		o    toolschema.Options
+		want string
+	}{
+		{toolschema.Options{Profile: toolschema.Full}, `{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}`},
+		{toolschema.Options{Direction: toolschema.Output}, `{"type":"object","description":"There if set, but not described here: \"\" (a string).","properties":{}}`},
+	} {
+		if got := string(toolschema.For(md, c.o)); got != c.want {
+			t.Errorf("For(M, %v) = %s, want %s", c.o, got, c.want)
+		}
+	}
+}
+
+// TestOddRules derives input schemas of rules whose values model APIs and validators refuse in a keyword.
+func TestOddRules(t *testing.T) {
+	for _, c := range []struct {
+		field, portable, full string
+	}{
+		{
+			`string a = 1 [(buf.validate.field).string = {in: ["", "x", "y", "x"]}];`,
+			`{"type":"string","description":"May be empty.","enum":["x","y"]}`, `{"type":"string","enum":["","x","y"]}`,
+		},
+		{
+			`string a = 1 [(buf.validate.field).string.const = ""];`,
+			`{"type":"string","description":"Must be empty."}`, `{"type":"string","enum":[""]}`,
+		},
+		{
+			`string a = 1 [(buf.validate.field).string.not_in = "x", (buf.validate.field).string.not_in = "x"];`,
+			`{"type":"string","description":"None of \"x\"."}`, `{"type":"string","not":{"enum":["x"]}}`,
+		},
+		{
+			`string a = 1 [(buf.validate.field).string.max_len = 18446744073709551615];`,
+			`{"type":"string","description":"At most 18446744073709551615 characters."}`, `{"type":"string","description":"At most 18446744073709551615 characters."}`,
+		},
+		{
+			`string a = 1 [(buf.validate.field).string.len = 9007199254740992, (buf.validate.field).ignore = IGNORE_IF_ZERO_VALUE];`,
+			`{"type":"string","description":"Exactly 9007199254740992 characters."}`, `{"description":"Exactly 9007199254740992 characters.","anyOf":[{"enum":[""]},{"type":"string"}]}`,
+		},
+		{
+			`optional int64 a = 1 [(buf.validate.field).int64 = {in: [9223372036854775807, 1, 1]}];`,
+			`{"type":"string","description":"int64 in decimal; a number works too.","enum":["9223372036854775807","1"],"pattern":"^-?(0|[1-9][0-9]{0,18})$"}`,
+			`{"type":["string","integer"],"description":"int64 in decimal; a string keeps its value everywhere.","enum":["9223372036854775807",1,"1"],"pattern":"^-?(0|[1-9][0-9]{0,18})$"}`,
+		},
+		{
+			`optional uint64 a = 1 [(buf.validate.field).uint64 = {not_in: [18446744073709551615]}];`,
+			`{"type":"string","description":"uint64 in decimal; a number works too. None of 18446744073709551615.","pattern":"^(0|[1-9][0-9]{0,19})$"}`,
+			`{"type":["string","integer"],"description":"uint64 in decimal; a string keeps its value everywhere. None of 18446744073709551615.","pattern":"^(0|[1-9][0-9]{0,19})$","minimum":0}`,
+		},
+		{
+			`map<string, string> a = 1 [(buf.validate.field).map.values.string = {in: ["", "x"]}];`,
+			`{"type":"object","description":"Map: keys are strings, each value is a string. Values: one of \"\", \"x\"."}`,
+			`{"type":"object","description":"Map: keys are strings.","additionalProperties":{"type":"string","enum":["","x"]}}`,
+		},
+	} {
+		md := find(t, source(t, imports+`message M { `+c.field+` }`), "M")
+		for p, want := range map[toolschema.Profile]string{toolschema.Portable: c.portable, toolschema.Full: c.full} {
+			schema := toolschema.For(md, toolschema.Options{Profile: p})
+			var parsed struct{ Properties map[string]json.RawMessage }
+			if err := json.Unmarshal(schema, &parsed); err != nil {
+				t.Fatal(err)
+			}
+			if got := string(parsed.Properties["a"]); got != want {
+				t.Errorf("%s: %v schema %s, want %s", c.field, p, got, want)
+			}
+			for _, problem := range toolschema.Problems(schema, p, toolschema.Input) {
+				t.Errorf("%s: %v schema: %s", c.field, p, problem)
+			}
+		}
 	}
 }
 

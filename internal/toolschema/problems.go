@@ -1,6 +1,7 @@
 package toolschema
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,7 +13,9 @@ import (
 // its JSON pointer, the rule, who demands it. No problems give nil.
 func Problems(schema []byte, p Profile, d Direction) []string {
 	var root any
-	if err := json.Unmarshal(schema, &root); err != nil {
+	read := json.NewDecoder(bytes.NewReader(schema))
+	read.UseNumber()
+	if err := read.Decode(&root); err != nil {
 		return []string{"#: not JSON: " + err.Error()}
 	}
 	object, ok := root.(map[string]any)
@@ -223,8 +226,42 @@ func checkStringEnum(c *checker, v value) {
 		c.problem(v, `"enum" with "type" %v`, v.at["type"])
 	}
 	for _, e := range enum {
-		if _, ok := e.(string); !ok {
+		if s, ok := e.(string); !ok {
 			c.problem(v, `"enum" holds %v`, e)
+		} else if s == "" {
+			c.problem(v, `"enum" holds an empty string`)
+		}
+	}
+}
+
+func checkDistinct(c *checker, v value) {
+	for _, key := range []string{"enum", "required"} {
+		l, _ := v.at[key].([]any)
+		seen := make(map[string]bool, len(l))
+		for _, e := range l {
+			text := fmt.Sprintf("%T %v", e, e)
+			if seen[text] {
+				c.problem(v, "%q holds %v twice", key, e)
+			}
+			seen[text] = true
+		}
+	}
+}
+
+func checkSafeNumber(c *checker, v value) {
+	for _, key := range slices.Sorted(maps.Keys(v.at)) {
+		l, ok := v.at[key].([]any)
+		if !ok {
+			l = []any{v.at[key]}
+		}
+		for _, e := range l {
+			number, ok := e.(json.Number)
+			if !ok || strings.ContainsAny(number.String(), ".eE") {
+				continue
+			}
+			if n, err := number.Int64(); err != nil || n > maxSafe || n < -maxSafe {
+				c.problem(v, "%q is %s", key, number)
+			}
 		}
 	}
 }

@@ -81,9 +81,21 @@ var Rules = []Rule{
 	},
 	{
 		ID: "string-enum", Providers: "Gemini", Profiles: []Profile{Portable},
-		Text:   `"enum" stands only beside "type":"string" and holds strings`,
-		Source: "decolua/9router#359; mongodb-js/mongodb-mcp-server#715",
+		Text:   `"enum" stands only beside "type":"string" and holds strings, none of them empty`,
+		Source: "decolua/9router#359; mongodb-js/mongodb-mcp-server#715; sbroenne/mcp-server-excel#607",
 		check:  checkStringEnum,
+	},
+	{
+		ID: "distinct", Providers: "AJV, VS Code", Profiles: all,
+		Text:   `"enum" and "required" hold nothing twice`,
+		Source: "PostHog/mcp#141; ProfSynapse/nexus#5",
+		check:  checkDistinct,
+	},
+	{
+		ID: "safe-number", Providers: "Anthropic", Profiles: all,
+		Text:   "no whole number beyond ±9007199254740991",
+		Source: "adiom-data/grpcmcp#4; RevenueCat/ai-toolkit#26; ansible/aap-mcp-server#170",
+		check:  checkSafeNumber,
 	},
 	{
 		ID: "format", Providers: "Gemini", Profiles: []Profile{Portable}, InputOnly: true,

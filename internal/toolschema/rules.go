@@ -209,8 +209,11 @@ func (b *builder) partWords(what string, fd protoreflect.FieldDescriptor, r *val
 	for _, f := range n.facts {
 		n.say(f.words)
 	}
-	if len(n.enum) > 0 {
-		n.say(listWords("One of ", n.enum))
+	if names := n.enum; len(names) > 0 {
+		if fd.Kind() == protoreflect.StringKind {
+			names = quotedAll(names)
+		}
+		n.say(listWords("One of ", names))
 	}
 	if len(n.exact) > 0 {
 		n.say(listWords("One of ", n.exact))

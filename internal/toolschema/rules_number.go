@@ -198,6 +198,17 @@ func (k number) high(v protoreflect.Value, open bool) {
 	}
 }
 
+// safe says whether v can stand in a schema as a number.
+func safe(v protoreflect.Value) bool {
+	switch n := v.Interface().(type) {
+	case int64:
+		return n >= -maxSafe && n <= maxSafe
+	case uint64:
+		return n <= maxSafe
+	}
+	return true
+}
+
 func isSpecial(v protoreflect.Value) bool {
 	switch v.Interface().(type) {
 	case float32, float64:
@@ -249,12 +260,15 @@ func (k number) only(vs []protoreflect.Value) {
 			k.n.say("Must be one of the values of the contract.")
 			return
 		}
-		raw = append(raw, numberText(v))
 		names = append(names, numberText(v))
+		if safe(v) {
+			raw = append(raw, numberText(v))
+		}
 		if k.wide {
 			raw = append(raw, quoted(numberText(v)))
 		}
 	}
+	raw, names = distinct(raw), distinct(names)
 	k.finite()
 	if k.wide && len(k.n.or) == 0 {
 		k.n.enum = names
@@ -265,19 +279,22 @@ func (k number) only(vs []protoreflect.Value) {
 
 func (k number) never(vs []protoreflect.Value) {
 	var raw, names []string
+	exact := true
 	for _, v := range vs {
 		names = append(names, numberText(v))
 		if isSpecial(v) {
 			continue
 		}
+		exact = exact && safe(v)
 		raw = append(raw, numberText(v))
 		if k.wide {
 			raw = append(raw, quoted(numberText(v)))
 		}
 	}
-	if len(raw) == 0 {
-		k.n.say(listWords("None of ", names))
+	words := listWords("None of ", distinct(names))
+	if len(raw) == 0 || !exact {
+		k.n.say(words)
 		return
 	}
-	k.n.fact("not", `{"enum":[`+strings.Join(raw, ",")+`]}`, listWords("None of ", names))
+	k.n.fact("not", `{"enum":[`+strings.Join(distinct(raw), ",")+`]}`, words)
 }

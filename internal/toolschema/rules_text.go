@@ -22,9 +22,29 @@ func (n *node) fact(key, raw, words string) {
 	}
 }
 
+// maxSafe is the greatest whole number that a schema may hold: JavaScript rounds greater ones, and a model API refuses them.
+const maxSafe = 1<<53 - 1
+
+// bound sets a bound that is a keyword where it is small enough, and always has words.
 func (n *node) bound(key string, v uint64, words string) {
 	s := strconv.FormatUint(v, 10)
+	if v > maxSafe {
+		n.say(fmt.Sprintf(words, s))
+		return
+	}
 	n.fact(key, s, fmt.Sprintf(words, s))
+}
+
+// distinct returns the values without those that came before: validators refuse an "enum" that holds one twice.
+func distinct[T comparable](vs []T) []T {
+	seen, out := make(map[T]bool, len(vs)), make([]T, 0, len(vs))
+	for _, v := range vs {
+		if !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // atLeast raises a lower bound to one.
@@ -93,16 +113,18 @@ func stringRules(n *node, r *validate.StringRules) (zeroFails bool) {
 		zeroFails = r.GetConst() != ""
 	}
 	if len(r.GetIn()) > 0 {
-		n.enum = slices.Clone(r.GetIn())
+		n.enum = distinct(r.GetIn())
 		zeroFails = zeroFails || !slices.Contains(r.GetIn(), "")
 	}
-	if len(r.GetNotIn()) > 0 {
-		n.fact("not", `{"enum":[`+strings.Join(rawStrings(r.GetNotIn()), ",")+`]}`, listWords("None of ", quotedAll(r.GetNotIn())))
+	if not := distinct(r.GetNotIn()); len(not) > 0 {
+		n.fact("not", `{"enum":[`+strings.Join(rawStrings(not), ",")+`]}`, listWords("None of ", quotedAll(not)))
 		zeroFails = zeroFails || slices.Contains(r.GetNotIn(), "")
 	}
 	if r.Len != nil {
 		n.bound("minLength", r.GetLen(), "Exactly %s characters.")
-		n.set("maxLength", strconv.FormatUint(r.GetLen(), 10))
+		if n.has("minLength") {
+			n.set("maxLength", strconv.FormatUint(r.GetLen(), 10))
+		}
 	}
 	if r.MinLen != nil {
 		n.bound("minLength", r.GetMinLen(), "At least %s characters.")
@@ -219,6 +241,7 @@ func bytesRules(n *node, r *validate.BytesRules) (zeroFails bool) {
 			n.enum = append(n.enum, base64.StdEncoding.EncodeToString(v))
 			zeroFails = zeroFails && len(v) > 0
 		}
+		n.enum = distinct(n.enum)
 	}
 	var not []string
 	for _, v := range r.GetNotIn() {
