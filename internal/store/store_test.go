@@ -112,7 +112,9 @@ func nodes(n int) []*server.Options {
 	}
 	var out []*server.Options
 	for i := range n {
-		o := &server.Options{ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, strconv.Itoa(i)), NoLog: true, NoSigs: true}
+		o := &server.Options{ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, strconv.Itoa(i)), NoLog: true, NoSigs: true,
+			JetStreamMaxStore: 1 << 40, // what is reserved, GiBs for each test, is not used; the default is what the disk has free
+		}
 		if n > 1 {
 			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}
 			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
