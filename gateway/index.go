@@ -98,10 +98,16 @@ type match struct {
 	values []string
 }
 
-// lookup finds the route of an HTTP method and an escaped path.
+// lookup finds the route of an HTTP method and an escaped path. For HEAD without one of its own it is that of GET, if its answer has an end.
 func (x *index) lookup(method, path string) (match, bool) {
 	s := search{method: method}
 	x.walk(path, &s)
+	if s.found.route == nil && method == http.MethodHead {
+		s.method = http.MethodGet
+		if x.walk(path, &s); s.found.route != nil && s.found.method.Kind().Server {
+			return match{}, false
+		}
+	}
 	return s.found, s.found.route != nil
 }
 
@@ -112,6 +118,9 @@ var allMethods = []string{http.MethodDelete, http.MethodGet, http.MethodHead, ht
 func (x *index) allowed(path string, shown func(*catalog.Method) bool) []string {
 	s := search{all: map[string]bool{}, shown: shown}
 	x.walk(path, &s)
+	if m, ok := x.lookup(http.MethodHead, path); ok && (shown == nil || shown(m.method)) {
+		s.all[http.MethodHead] = true
+	}
 	out := make([]string, 0, len(s.all))
 	for v := range s.all {
 		out = append(out, v)
@@ -217,26 +226,18 @@ func (s *search) gather(r *route) {
 		return
 	}
 	s.all[r.verb] = true
-	if r.verb == http.MethodGet && !r.method.Kind().Server {
-		s.all[http.MethodHead] = true
-	}
 }
 
-// route returns the node's route for an HTTP method: its own, else one of any method ("*"), else for HEAD that of a unary GET.
+// route returns the node's route for an HTTP method: its own, else one of any method ("*").
 func (n *node) route(method string) *route {
-	var wild, get *route
+	var wild *route
 	for _, r := range n.routes {
-		switch {
-		case r.verb == method:
+		switch r.verb {
+		case method:
 			return r
-		case r.verb == anyMethod:
+		case anyMethod:
 			wild = r
-		case r.verb == http.MethodGet && method == http.MethodHead && !r.method.Kind().Server:
-			get = r
 		}
 	}
-	if wild != nil {
-		return wild
-	}
-	return get
+	return wild
 }

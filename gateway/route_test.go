@@ -153,7 +153,7 @@ func sampleValue(t *testing.T, md protoreflect.MessageDescriptor, path string) s
 	return "7"
 }
 
-// matchContract has one method Match with string fields and one GET rule.
+// matchContract has a method with string fields for each GET rule, which streams its replies if the verb is "watch".
 func matchContract(t testing.TB, templates ...string) *catalog.Snapshot {
 	t.Helper()
 	file := &descriptorpb.FileDescriptorProto{
@@ -173,6 +173,7 @@ func matchContract(t testing.TB, templates ...string) *catalog.Snapshot {
 		proto.SetExtension(opts, annotations.E_Http, &annotations.HttpRule{Pattern: &annotations.HttpRule_Get{Get: tmpl}})
 		file.Service[0].Method = append(file.Service[0].Method, &descriptorpb.MethodDescriptorProto{
 			Name: proto.String(fmt.Sprintf("M%d", i)), InputType: proto.String(".match.M"), OutputType: proto.String(".match.M"), Options: opts,
+			ServerStreaming: proto.Bool(strings.HasSuffix(tmpl, ":watch")),
 		})
 	}
 	lib, err := librarySet()
@@ -324,6 +325,25 @@ func TestMostSpecificRouteWins(t *testing.T) {
 			if res := do(g, "GET", path, ""); res.StatusCode != http.StatusOK || got.method == nil || got.method.Bindings[0].Template != want {
 				t.Errorf("GET %s: %d, %v; want %s", path, res.StatusCode, got.method, want)
 			}
+		}
+	}
+}
+
+// TestHeadIsOfWhatGetFinds wants HEAD to find no other route than GET: that of a stream has none, whatever less specific route takes its path too.
+func TestHeadIsOfWhatGetFinds(t *testing.T) {
+	var got seen
+	g := gateway.New(gateway.Config{Catalog: catalog.Fixed(matchContract(t, "/v1/{a}", "/v1/{a}:watch")), Handler: got.handle})
+	if res := do(g, "HEAD", "/v1/x", ""); res.StatusCode != http.StatusOK || got.method == nil {
+		t.Errorf("HEAD of a unary GET: %d, called %v", res.StatusCode, got.method)
+	}
+	got.method = nil
+	res := do(g, "HEAD", "/v1/x:watch", "")
+	if allow := res.Header.Get("Allow"); res.StatusCode != http.StatusMethodNotAllowed || got.method != nil || allow != "GET" {
+		t.Errorf("HEAD of a stream: %d, Allow %q, called %v; want 405, GET alone, and no call", res.StatusCode, allow, got.method)
+	}
+	for path, want := range map[string]string{"/v1/x": "GET, HEAD, OPTIONS", "/v1/x:watch": "GET, OPTIONS"} {
+		if got := do(g, "OPTIONS", path, "").Header.Get("Allow"); got != want {
+			t.Errorf("OPTIONS %s: Allow %q, want %q", path, got, want)
 		}
 	}
 }
