@@ -32,9 +32,12 @@ type completed struct {
 	more bool
 }
 
-// add takes a value if it fits, whatever its case.
-func (c *completed) add(value string) {
-	if len(value) >= len(c.typed) && strings.EqualFold(value[:len(c.typed)], c.typed) && !slices.Contains(c.values, value) {
+// add takes a value if it fits, whatever its case: it, or something else that it goes by, begins with what was typed.
+func (c *completed) add(value string, also ...string) {
+	fits := func(text string) bool {
+		return len(text) >= len(c.typed) && strings.EqualFold(text[:len(c.typed)], c.typed)
+	}
+	if (fits(value) || slices.ContainsFunc(also, fits)) && !slices.Contains(c.values, value) {
 		c.values = append(c.values, value)
 	}
 }
@@ -89,7 +92,8 @@ func (c *completed) result(modern bool) mcp.Result {
 	return &rawResult{body: body}
 }
 
-// completePrompt completes an argument of a prompt: the names of resources of its type, or the values of its enum.
+// completePrompt completes an argument of a prompt: the names of resources of its type, which whoever types may begin with the last id of, or the
+// values of its enum.
 func (a *Adapter) completePrompt(ctx context.Context, from asker, prompt, name string, c *completed) error {
 	s := a.conf.Catalog.Snapshot()
 	p, err := a.promptNamed(ctx, s, prompt)
@@ -112,7 +116,7 @@ func (a *Adapter) completePrompt(ctx context.Context, from asker, prompt, name s
 			continue
 		}
 		for _, parent := range a.parentNames(ctx, from, r, c) {
-			a.collect(ctx, from, r, parent, c, func(f *listedResource) { c.add(f.name) })
+			a.collect(ctx, from, r, parent, c, func(f *listedResource) { c.add(f.name, f.values[max(len(f.values)-1, 0):]...) })
 		}
 	}
 	return nil

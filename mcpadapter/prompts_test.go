@@ -103,6 +103,7 @@ func TestCompletion(t *testing.T) {
 			{prompt("review"), "tone", "c", nil, "CALM CRITICAL"},
 			{prompt("review"), "book", "", nil, "shelves/b/books/three shelves/a/books/one shelves/a/books/two"},
 			{prompt("review"), "book", "shelves/a/books/t", nil, "shelves/a/books/two"},
+			{prompt("review"), "book", "T", nil, "shelves/b/books/three shelves/a/books/two"},
 			{template(shelf), "shelf", "", nil, "b a"},
 			{template(shelf), "shelf", "x", nil, ""},
 			{template(book), "shelf", "a", nil, "a"},

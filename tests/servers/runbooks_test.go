@@ -143,7 +143,7 @@ func TestRunbooks(t *testing.T) {
 		}
 		var review, triage struct{ Messages []message }
 		unmarshal(t, request(ctx, t, a, "prompts/get", map[string]any{"name": "incident_review", "arguments": map[string]any{"incident": "inc-7", "runbook": "runbooks/memory-growth"}}), &review)
-		if len(review.Messages) != 2 || !strings.Contains(review.Messages[0].Content.Text, "review of incident inc-7") {
+		if len(review.Messages) != 2 || !strings.Contains(review.Messages[0].Content.Text, "incidents_list_diagnoses with incident inc-7") {
 			t.Fatalf("review = %+v, want the text and the runbook", review)
 		}
 		if m := review.Messages[1]; m.Role != "user" || m.Content.Type != "resource" || m.Content.Resource.URI != runbookURI+"memory-growth" || !strings.Contains(m.Content.Resource.Text, "Do not raise the limit") {
@@ -162,11 +162,13 @@ func TestRunbooks(t *testing.T) {
 		if !errors.As(err, &refused) {
 			t.Errorf("review with no such runbook = %v, want an error", err)
 		}
-		completed := request(ctx, t, a, "completion/complete", map[string]any{
-			"ref": map[string]any{"type": "ref/prompt", "name": "incident_review"}, "argument": map[string]any{"name": "runbook", "value": "runbooks/mem"},
-		})
-		if !strings.Contains(completed, `"runbooks/memory-growth"`) {
-			t.Errorf("completion = %s, want the runbook", completed)
+		for _, typed := range []string{"runbooks/mem", "mem"} {
+			completed := request(ctx, t, a, "completion/complete", map[string]any{
+				"ref": map[string]any{"type": "ref/prompt", "name": "incident_review"}, "argument": map[string]any{"name": "runbook", "value": typed},
+			})
+			if !strings.Contains(completed, `"values":["runbooks/memory-growth"]`) {
+				t.Errorf("completion of %q = %s, want the runbook", typed, completed)
+			}
 		}
 	})
 

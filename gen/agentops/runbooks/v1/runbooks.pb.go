@@ -697,7 +697,7 @@ const file_agentops_runbooks_v1_runbooks_proto_rawDesc = "" +
 	"\x06Change\x12\x16\n" +
 	"\x12CHANGE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eCHANGE_WRITTEN\x10\x01\x12\x12\n" +
-	"\x0eCHANGE_REMOVED\x10\x022\xb5\x10\n" +
+	"\x0eCHANGE_REMOVED\x10\x022\xb7\x10\n" +
 	"\x0eRunbookService\x12\x9b\x01\n" +
 	"\n" +
 	"GetRunbook\x12'.agentops.runbooks.v1.GetRunbookRequest\x1a\x1d.agentops.runbooks.v1.Runbook\"E҅\x19!\n" +
@@ -707,12 +707,12 @@ const file_agentops_runbooks_v1_runbooks_proto_rawDesc = "" +
 	"\x0eSearchRunbooks\x12+.agentops.runbooks.v1.SearchRunbooksRequest\x1a,.agentops.runbooks.v1.SearchRunbooksResponse\"\x88\x01҅\x19f\n" +
 	"\x0frunbooks_search\x12\x0fSearch runbooks \x018\x00R>{\"query\":\"checkout latency after deploy\",\"service\":\"checkout\"}\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/runbooks:search\x90\x02\x01\x12\xba\x01\n" +
 	"\rWatchRunbooks\x12*.agentops.runbooks.v1.WatchRunbooksRequest\x1a+.agentops.runbooks.v1.WatchRunbooksResponse\"N҅\x19$\n" +
-	"\x0erunbooks_watch\x12\x0eWatch runbooks \x018\x00\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=runbooks/*}:watch\x90\x02\x010\x01\x1a\xa7\n" +
-	"\xe2\x85\x19\xa2\n" +
-	"\x12\bincident\x12\x04read\x1a\xb8\x05\n" +
+	"\x0erunbooks_watch\x12\x0eWatch runbooks \x018\x00\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=runbooks/*}:watch\x90\x02\x010\x01\x1a\xa9\n" +
+	"\xe2\x85\x19\xa4\n" +
+	"\x12\bincident\x12\x04read\x1a\xba\x05\n" +
 	"\x0fincident_review\x12\x12Review an incident\x1anAsks for a blameless review of an incident that is over, from its diagnosis and the runbook that was followed.\" \n" +
 	"\bincident\x1a\x12The incident's id. \x01\"J\n" +
-	"\arunbook\x1a\x1eThe runbook that was followed. \x01*\x1drunbooks.agentops.dev/Runbook*\xa5\x03\x12\xa2\x03Write a blameless review of incident {incident}. Read its diagnosis with incidents_get_diagnosis and its audit trail first. Then say: what users saw, from when to when; what caused it and how that is known; what was done, by whom, with whose approval; where the runbook below helped, misled or was silent; and at most five follow-ups, each with an owner's role and a way to tell that it is done. Mark what is inferred.*\v\x1a\t{runbook}\x1a\xd4\x04\n" +
+	"\arunbook\x1a\x1eThe runbook that was followed. \x01*\x1drunbooks.agentops.dev/Runbook*\xa7\x03\x12\xa4\x03Write a blameless review of incident {incident}. Read its diagnoses first: incidents_list_diagnoses with incident {incident}. Then say: what users saw, from when to when; what caused it and how that is known; what was done, by whom, with whose approval; where the runbook below helped, misled or was silent; and at most five follow-ups, each with an owner's role and a way to tell that it is done. Mark what is inferred.*\v\x1a\t{runbook}\x1a\xd4\x04\n" +
 	"\x06triage\x12\x0fTriage an alert\x1aPAsks for the first five minutes on an alert: how bad, since when, where to look.\"%\n" +
 	"\aservice\x1a\x18The service that alerts. \x01\"-\n" +
 	"\asymptom\x1a What was noticed, in a sentence. \x01*\x90\x03\x12\x8d\x03The service {service} shows: {symptom}. Triage it. Search the runbooks for it first, then look at its error rate and latency over the last hour with metrics_query_range and at its newest errors with logs_search. Answer with: severity and why; since when; the two likeliest causes with the evidence for and against each; the next safe step. Change nothing: a restart needs an incident and approval.B\xdb\x01\n" +
