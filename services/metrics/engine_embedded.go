@@ -40,7 +40,8 @@ type EmbeddedOptions struct {
 	Retention time.Duration
 	// MaxSamples is how many samples are kept, 16 bytes each; the oldest go first. Default: [DefaultMaxSamples], 64 MB.
 	MaxSamples int
-	// MaxSeries is how many series are kept; a scrape that would bring more fails. Default: [DefaultMaxSeries].
+	// MaxSeries is how many series are kept; a scrape that would bring more fails. Half of them are shared out evenly among the targets, whatever others bring.
+	// Default: [DefaultMaxSeries].
 	MaxSeries int
 	// QuerySamples is how many samples one query may hold at a time. Default: 5,000,000, 80 MB.
 	QuerySamples int
@@ -94,7 +95,7 @@ func OpenEmbedded(options EmbeddedOptions) (*Embedded, error) {
 	if err := checkTargets(options.Targets); err != nil {
 		return nil, err
 	}
-	e := &Embedded{store: newStore(options.MaxSamples, options.MaxSeries, options.Retention), parser: parser.NewParser(parser.Options{}), gate: newGate()}
+	e := &Embedded{store: newStore(max(len(options.Targets), 1), options.MaxSamples, options.MaxSeries, options.Retention), parser: parser.NewParser(parser.Options{}), gate: newGate()}
 	e.engine = promql.NewEngine(promql.EngineOpts{
 		Logger:               options.Logger,
 		Reg:                  options.Registerer,
@@ -114,8 +115,8 @@ func OpenEmbedded(options EmbeddedOptions) (*Embedded, error) {
 	if client == nil {
 		client = &http.Client{CheckRedirect: stayOnHost}
 	}
-	for _, target := range options.Targets {
-		s := &scraper{target: target, options: options, client: client, store: e.store}
+	for i, target := range options.Targets {
+		s := &scraper{target: target, number: i, options: options, client: client, store: e.store}
 		e.gate.run(s.run)
 	}
 	e.gate.run(func(ctx context.Context) { e.expire(ctx, min(max(options.Retention/100, time.Second), time.Minute)) })

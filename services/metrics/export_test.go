@@ -18,7 +18,7 @@ func (e *Embedded) Import(openmetrics []byte, since time.Time) (stored int, err 
 	e.store.mu.Lock()
 	e.store.start = since.UnixMilli()
 	e.store.mu.Unlock()
-	dropped, err := e.store.commit(rows)
+	dropped, err := e.store.commit(0, rows)
 	return len(rows) - dropped, err
 }
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,14 +76,15 @@ func stayOnHost(req *http.Request, via []*http.Request) error {
 // scraper keeps one target's samples coming. It belongs to one goroutine.
 type scraper struct {
 	target  Target
+	number  int // of the target
 	options EmbeddedOptions
 	client  *http.Client
 	store   *store
 
-	known  map[string]*known // by the text of the series in the page: what the last scrape brought
-	own    [3]*memSeries     // up, scrape_duration_seconds, scrape_samples_scraped
-	failed string            // why the last scrape failed; "" if it did not
-	turn   uint64
+	known map[string]*known // by the text of the series in the page: what the last scrape brought
+	own   [3]*memSeries     // up, scrape_duration_seconds, scrape_samples_scraped
+	told  []string          // why scrapes have failed since the last good one, numbers aside
+	turn  uint64
 }
 
 // known is a series that the last good scrape brought.
@@ -134,20 +135,27 @@ func (s *scraper) scrape(ctx context.Context) {
 	s.tell(err)
 }
 
-// tell logs that a target fails, or works again, once each.
+// maxTold is how many reasons are told of a target that fails for one after the other.
+const maxTold = 10
+
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// tell logs that a target fails, once for each reason, or works again. Numbers, such as ports, make no other reason.
 func (s *scraper) tell(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
+	logger := s.options.Logger.With("job", s.target.Job, "target", s.target.URL.Redacted())
+	if err == nil {
+		if len(s.told) > 0 {
+			logger.Info("scrape works again")
+		}
+		s.told = nil
+		return
 	}
-	if logger := s.options.Logger.With("job", s.target.Job, "target", s.target.URL.Redacted()); text != "" && s.failed == "" {
-		logger.Warn("scrape failed", "error", text)
-	} else if text == "" && s.failed != "" {
-		logger.Info("scrape works again")
-	} else if text != s.failed {
-		logger.Log(context.Background(), slog.LevelDebug, "scrape failed", "error", text)
+	reason := numbers.ReplaceAllString(err.Error(), "0")
+	if len(s.told) == maxTold || slices.Contains(s.told, reason) {
+		return
 	}
-	s.failed = text
+	s.told = append(s.told, reason)
+	logger.Warn("scrape failed", "error", err)
 }
 
 // page is what a target answered.
@@ -238,7 +246,7 @@ func (s *scraper) commit(rows []row, texts []string, at time.Time) error {
 	stale := s.stale(at, func(k *known) bool { return k.turn != s.turn })
 	n := len(rows)
 	all := append(append(rows, stale...), s.report(at, true, n)...)
-	dropped, err := s.store.commit(all)
+	dropped, err := s.store.commit(s.number, all)
 	if err != nil {
 		return err
 	}
@@ -266,7 +274,7 @@ func (s *scraper) commit(rows []row, texts []string, at time.Time) error {
 func (s *scraper) commitFailure(at time.Time) error {
 	all := append(s.stale(at, func(*known) bool { return true }), s.report(at, false, 0)...)
 	s.known = nil
-	_, err := s.store.commit(all)
+	_, err := s.store.commit(s.number, all)
 	if err == nil {
 		s.keepOwn(all)
 	}

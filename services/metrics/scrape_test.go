@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type target struct {
 	contentType string
 	code        int
 	asked       http.Header
+	count       int
 }
 
 func startTarget(t *testing.T, body string) *target {
@@ -38,6 +40,7 @@ func startTarget(t *testing.T, body string) *target {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.asked = r.Header
+		p.count++
 		w.Header()["Content-Type"] = nil
 		if p.contentType != "" {
 			w.Header().Set("Content-Type", p.contentType)
@@ -53,6 +56,13 @@ func (p *target) say(code int, contentType, body string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.code, p.contentType, p.body = code, contentType, body
+}
+
+// scraped is how often the page was asked for.
+func (p *target) scraped() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
 }
 
 func (p *target) host() string { return strings.TrimPrefix(p.URL, "http://") }
@@ -209,6 +219,15 @@ func TestScrapeRefuses(t *testing.T) {
 			if n := strings.Count(log.String(), "scrape failed"); n != 1 || !strings.Contains(log.String(), test.want) {
 				t.Errorf("log = %s, want one line with %q", log.String(), test.want)
 			}
+			// Another reason is told too, once.
+			page.say(http.StatusTeapot, "text/plain", "")
+			eventually(t, "the other reason is told", func() bool { return strings.Contains(log.String(), "418") })
+			page.say(http.StatusOK, test.contentType, test.body)
+			scraped := page.scraped()
+			eventually(t, "it is scraped again", func() bool { return page.scraped() > scraped+2 })
+			if n := strings.Count(log.String(), "scrape failed"); n != 2 {
+				t.Errorf("log = %s, want one line for each of two reasons", log.String())
+			}
 			// Only how the scrape went is known.
 			becomes(t, client, `count({job="shop"})`, "{} 3")
 		})
@@ -333,6 +352,24 @@ func TestStoreBounds(t *testing.T) {
 		page.say(http.StatusOK, "text/plain", "a 1\nb 1\n")
 		becomes(t, client, `up`, "{__name__=up,instance="+page.host()+",job=shop} 1")
 		becomes(t, client, `sum(a)`, "{} 1")
+	})
+	t.Run("series of one target that come and go", func(t *testing.T) {
+		quiet := startTarget(t, "a 1\n")
+		var requests atomic.Int64
+		churns := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = fmt.Fprintf(w, "request{n=\"%d\"} 1\n", requests.Add(1))
+		}))
+		t.Cleanup(churns.Close)
+		client, _ := start(t, openEmbedded(t, metrics.EmbeddedOptions{
+			Targets:  []metrics.Target{target1(t, "churns="+churns.URL), target1(t, "quiet="+quiet.URL)},
+			Interval: 20 * time.Millisecond, Timeout: patience, MaxSeries: 40,
+		}), metrics.Options{})
+		becomes(t, client, `sum by (job) (up)`, "{job=quiet} 1", "{job=churns} 0")
+		// What is full for the one has room for the other.
+		quiet.say(http.StatusOK, "text/plain", "a 1\nb 1\nc 1\nd 1\n")
+		becomes(t, client, `sum by (job) (up)`, "{job=quiet} 1", "{job=churns} 0")
+		becomes(t, client, `sum(d)`, "{} 1")
 	})
 	t.Run("age", func(t *testing.T) {
 		page := startTarget(t, "a 1\n")

@@ -23,12 +23,14 @@ const (
 // Memory is at most 16 bytes × (maxSamples + blockSamples × series), the labels, and one scrape more.
 type store struct {
 	maxSamples, maxSeries int
+	share                 int // series that each target may have, however many the others have
 	retention             time.Duration
 
 	mu      sync.RWMutex
 	byName  map[string][]*memSeries
 	byHash  map[uint64][]*memSeries
 	series  int
+	held    []int // series by target
 	samples int
 	start   int64 // Unix milliseconds: nothing before it is complete
 }
@@ -36,6 +38,7 @@ type store struct {
 // memSeries is one series. Blocks are in order of time. Only the last one grows, and only beyond the length that a reader has seen, so that
 // readers need the lock for the slice of blocks alone.
 type memSeries struct {
+	target int
 	labels labels.Labels
 	name   string
 	blocks [][]Sample
@@ -58,10 +61,14 @@ type row struct {
 	Sample
 }
 
-func newStore(maxSamples, maxSeries int, retention time.Duration) *store {
+// newStore makes a store for the series of so many targets, at least 1. Half of the series are shared out evenly, for the others it is first come, first served: so
+// one target whose series come and go leaves room for those of others, and most of the room is for whoever needs it.
+func newStore(targets, maxSamples, maxSeries int, retention time.Duration) *store {
 	return &store{
 		maxSamples: maxSamples,
 		maxSeries:  maxSeries,
+		share:      maxSeries / 2 / targets,
+		held:       make([]int, targets),
 		retention:  retention,
 		byName:     make(map[string][]*memSeries),
 		byHash:     make(map[uint64][]*memSeries),
@@ -69,13 +76,14 @@ func newStore(maxSamples, maxSeries int, retention time.Duration) *store {
 	}
 }
 
-// commit stores all rows, or none if there would be too many series. Samples that are not after the last one of their series, or not of this time,
+// commit stores all rows of a target, or none if there would be too many series. Samples that are not after the last one of their series, or not of this time,
 // are left out and counted. Each row's series is filled in.
-func (st *store) commit(rows []row) (dropped int, err error) {
+func (st *store) commit(target int, rows []row) (dropped int, err error) {
 	now := time.Now()
 	from, to := now.Add(-st.retention).UnixMilli(), now.Add(maxFuture).UnixMilli()
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	most := st.maxSeries - st.reserved(target)
 	created := 0
 	for i := range rows {
 		r := &rows[i]
@@ -83,14 +91,15 @@ func (st *store) commit(rows []row) (dropped int, err error) {
 			r.series = st.find(r.labels)
 		}
 		if r.series == nil {
-			r.series = st.add(r.labels)
+			r.series = st.add(target, r.labels)
 			if !r.free {
 				created++
 			}
 		}
-		if created > 0 && st.series > st.maxSeries {
+		if created > 0 && st.held[target] > st.share && st.series > most {
 			st.removeEmpty()
-			return 0, fmt.Errorf("store has no room for more than %d series; expose fewer, or raise --max-series", st.maxSeries)
+			return 0, fmt.Errorf("store has no room for more than %d series, and of this target, with those that it has no more, for more than %d; expose fewer, or raise --max-series",
+				st.maxSeries, st.held[target])
 		}
 	}
 	for _, r := range rows {
@@ -107,6 +116,17 @@ func (st *store) commit(rows []row) (dropped int, err error) {
 		st.shrink(st.maxSamples - st.maxSamples/10)
 	}
 	return dropped, nil
+}
+
+// reserved is how many series the other targets may have yet of what is shared out.
+func (st *store) reserved(target int) int {
+	n := 0
+	for other, held := range st.held {
+		if other != target {
+			n += max(st.share-held, 0)
+		}
+	}
+	return n
 }
 
 func (m *memSeries) append(s Sample) {
@@ -127,12 +147,13 @@ func (st *store) find(l labels.Labels) *memSeries {
 	return nil
 }
 
-func (st *store) add(l labels.Labels) *memSeries {
-	m := &memSeries{labels: l, name: l.Get(model.MetricNameLabel)}
+func (st *store) add(target int, l labels.Labels) *memSeries {
+	m := &memSeries{target: target, labels: l, name: l.Get(model.MetricNameLabel)}
 	h := l.Hash()
 	st.byHash[h] = append(st.byHash[h], m)
 	st.byName[m.name] = append(st.byName[m.name], m)
 	st.series++
+	st.held[target]++
 	return m
 }
 
@@ -143,6 +164,7 @@ func (st *store) remove(m *memSeries) {
 		delete(st.byHash, h)
 	}
 	st.series--
+	st.held[m.target]--
 }
 
 func isDead(m *memSeries) bool { return m.dead }
