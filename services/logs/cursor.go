@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/internal/token"
 )
 
 // Position is a place in the order in which followers see entries. What its parts mean is the engine's affair: the embedded
@@ -25,7 +25,7 @@ type Position struct {
 	Hash uint64
 }
 
-// The first byte of each encoding, so that a cursor is never taken for a page token and a later layout can be told apart.
+// The layouts of tokens.
 const (
 	cursorLayout    = 'c'
 	pageTokenLayout = 'p'
@@ -38,18 +38,17 @@ var (
 
 // String is the cursor: opaque to callers, safe in URLs.
 func (p Position) String() string {
-	b := []byte{cursorLayout}
-	b = binary.BigEndian.AppendUint32(b, p.Store)
+	b := binary.BigEndian.AppendUint32(nil, p.Store)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.Time))
 	b = binary.BigEndian.AppendUint64(b, p.Sequence)
 	b = binary.BigEndian.AppendUint64(b, p.Hash)
-	return base64.RawURLEncoding.EncodeToString(b)
+	return token.Encode(cursorLayout, b)
 }
 
 // parseCursor reads what [Position.String] wrote.
 func parseCursor(s string) (Position, error) {
-	b, err := decodeToken(s, cursorLayout, 4+8+8+8)
-	if err != nil {
+	b, err := token.Decode(cursorLayout, s)
+	if err != nil || len(b) != 4+8+8+8 {
 		return Position{}, errCursor
 	}
 	return Position{
@@ -68,31 +67,20 @@ type pageToken struct {
 }
 
 func (t pageToken) String() string {
-	b := []byte{pageTokenLayout}
+	var b []byte
 	for _, v := range []uint64{t.request, uint64(t.start), uint64(t.end), uint64(t.last.time), t.last.seq, t.last.hash} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
-	return base64.RawURLEncoding.EncodeToString(b)
+	return token.Encode(pageTokenLayout, b)
 }
 
 func parsePageToken(s string) (pageToken, error) {
-	b, err := decodeToken(s, pageTokenLayout, 6*8)
-	if err != nil {
+	b, err := token.Decode(pageTokenLayout, s)
+	if err != nil || len(b) != 6*8 {
 		return pageToken{}, errPageToken
 	}
 	v := func(i int) uint64 { return binary.BigEndian.Uint64(b[i*8:]) }
 	return pageToken{request: v(0), start: int64(v(1)), end: int64(v(2)), last: key{int64(v(3)), v(4), v(5)}}, nil
-}
-
-func decodeToken(s string, layout byte, size int) ([]byte, error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil {
-		return nil, err
-	}
-	if len(b) != 1+size || b[0] != layout {
-		return nil, errors.New("unknown layout")
-	}
-	return b[1:], nil
 }
 
 // fingerprint identifies a search, but for its paging.

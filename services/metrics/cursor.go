@@ -1,19 +1,20 @@
 package metrics
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/toolway/toolway/services/internal/token"
 )
 
 // cursor is the instant of the last answer that a watch has sent, in Unix milliseconds.
 type cursor int64
 
-// The first byte of each encoding, so that a cursor is never taken for a page token and a later layout can be told apart.
+// The layouts of tokens.
 const (
 	cursorLayout    = 'w'
 	pageTokenLayout = 's'
@@ -29,17 +30,17 @@ var (
 
 // String is opaque to callers and safe in URLs.
 func (c cursor) String() string {
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{cursorLayout}, uint64(c)))
+	return token.Encode(cursorLayout, binary.BigEndian.AppendUint64(nil, uint64(c)))
 }
 
 // parseCursor reads what [cursor.String] wrote.
 func parseCursor(s string) (cursor, error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != 1+8 || b[0] != cursorLayout {
+	b, err := token.Decode(cursorLayout, s)
+	if err != nil || len(b) != 8 {
 		return 0, errCursor
 	}
-	c := cursor(binary.BigEndian.Uint64(b[1:]))
-	if at := c.time(); at.Before(earliest) || at.After(latest) || c.String() != s { // base64 skips ends of lines
+	c := cursor(binary.BigEndian.Uint64(b))
+	if at := c.time(); at.Before(earliest) || at.After(latest) {
 		return 0, errCursor
 	}
 	return c, nil
@@ -53,7 +54,7 @@ type pageToken struct {
 }
 
 func (t pageToken) String() string {
-	b := []byte{pageTokenLayout}
+	var b []byte
 	for _, v := range []uint64{t.request, uint64(t.start), uint64(t.end)} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
@@ -63,21 +64,21 @@ func (t pageToken) String() string {
 			b = append(b, text...)
 		}
 	})
-	return base64.RawURLEncoding.EncodeToString(b)
+	return token.Encode(pageTokenLayout, b)
 }
 
 func parsePageToken(s string) (pageToken, error) {
 	if len(s) > maxTokenBytes {
 		return pageToken{}, errPageToken
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) < 1+3*8 || b[0] != pageTokenLayout {
+	b, err := token.Decode(pageTokenLayout, s)
+	if err != nil || len(b) < 3*8 {
 		return pageToken{}, errPageToken
 	}
-	v := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+i*8:]) }
+	v := func(i int) uint64 { return binary.BigEndian.Uint64(b[i*8:]) }
 	t := pageToken{request: v(0), start: int64(v(1)), end: int64(v(2))}
 	var texts []string
-	for rest := b[1+3*8:]; len(rest) > 0; {
+	for rest := b[3*8:]; len(rest) > 0; {
 		n, size := binary.Uvarint(rest)
 		if size <= 0 || n > uint64(len(rest)-size) {
 			return pageToken{}, errPageToken

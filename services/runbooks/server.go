@@ -3,7 +3,6 @@ package runbooks
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runbooksv1 "github.com/toolway/toolway/gen/agentops/runbooks/v1"
+	"github.com/toolway/toolway/services/internal/token"
 )
 
 // Limits of requests, as the contract states them.
@@ -30,7 +30,7 @@ const (
 	collection   = "runbooks/"
 	// wildcard stands for every runbook.
 	wildcard = "-"
-	// pageTokenLayout is the first byte of page tokens, so that a later layout can be told apart.
+	// pageTokenLayout is that of page tokens.
 	pageTokenLayout = 'n'
 )
 
@@ -191,17 +191,17 @@ func parseName(resource, also string) (string, error) {
 }
 
 func pageToken(after string) string {
-	return base64.RawURLEncoding.EncodeToString(append([]byte{pageTokenLayout}, after...))
+	return token.Encode(pageTokenLayout, []byte(after))
 }
 
 // parsePageToken returns the name that a page begins after; "" for the first page.
-func parsePageToken(token string) (after string, err error) {
-	if token == "" {
+func parsePageToken(s string) (after string, err error) {
+	if s == "" {
 		return "", nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) < 2 || len(b) > 1+maxNameBytes || b[0] != pageTokenLayout || !utf8.Valid(b) {
+	b, err := token.Decode(pageTokenLayout, s)
+	if err != nil || len(b) == 0 || len(b) > maxNameBytes || !utf8.Valid(b) {
 		return "", errors.New("not a page token of this service; use next_page_token as it is")
 	}
-	return string(b[1:]), nil
+	return string(b), nil
 }

@@ -1,10 +1,11 @@
 package workloads
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
+
+	"github.com/toolway/toolway/services/internal/token"
 )
 
 // position is a place in the outbox of one store. While the snapshot at the start of a stream is sent, it also says which workload's was the last.
@@ -15,7 +16,7 @@ type position struct {
 	after string
 }
 
-// The first byte of each encoding, so that a cursor is never taken for a page token and a later layout can be told apart.
+// The layouts of tokens.
 const (
 	cursorLayout    = 'c'
 	pageTokenLayout = 'p'
@@ -28,19 +29,18 @@ var (
 
 // String is the cursor: opaque to callers, safe in URLs.
 func (p position) String() string {
-	b := []byte{cursorLayout}
-	b = binary.BigEndian.AppendUint32(b, p.store)
+	b := binary.BigEndian.AppendUint32(nil, p.store)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.seq))
-	return base64.RawURLEncoding.EncodeToString(append(b, p.after...))
+	return token.Encode(cursorLayout, append(b, p.after...))
 }
 
 // parseCursor reads what [position.String] wrote.
 func parseCursor(s string) (position, error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) < 13 || b[0] != cursorLayout {
+	b, err := token.Decode(cursorLayout, s)
+	if err != nil || len(b) < 4+8 {
 		return position{}, errCursor
 	}
-	p := position{store: binary.BigEndian.Uint32(b[1:]), seq: int64(binary.BigEndian.Uint64(b[5:])), after: string(b[13:])}
+	p := position{store: binary.BigEndian.Uint32(b), seq: int64(binary.BigEndian.Uint64(b[4:])), after: string(b[12:])}
 	if p.seq < 0 || p.after != "" && checkName(p.after) != nil {
 		return position{}, errCursor
 	}
@@ -55,13 +55,13 @@ func storeNumber(id string) uint32 {
 }
 
 func pageToken(last string) string {
-	return base64.RawURLEncoding.EncodeToString(append([]byte{pageTokenLayout}, last...))
+	return token.Encode(pageTokenLayout, []byte(last))
 }
 
 func parsePageToken(s string) (last string, err error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) < 2 || b[0] != pageTokenLayout || checkName(string(b[1:])) != nil {
+	b, err := token.Decode(pageTokenLayout, s)
+	if err != nil || checkName(string(b)) != nil {
 		return "", errPageToken
 	}
-	return string(b[1:]), nil
+	return string(b), nil
 }
