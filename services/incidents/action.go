@@ -192,7 +192,7 @@ func (s *Server) settle(ctx context.Context, r *record, step *stepRow, otherwise
 
 // held records that an action waits for approval.
 func (s *Server) held(ctx context.Context, id string, number int, approval, expires string) error {
-	_, err := s.store.update(context.WithoutCancel(ctx), id, func(c *change) error {
+	_, err := s.store.update(ctx, id, func(c *change) error {
 		c.State = incidentsv1.Diagnosis_STATE_WAITING_FOR_APPROVAL
 		c.Action.ApprovalId = approval
 		message := "waits for approval " + approval
@@ -207,7 +207,7 @@ func (s *Server) held(ctx context.Context, id string, number int, approval, expi
 
 // note records progress of a step.
 func (s *Server) note(ctx context.Context, id string, number int, message string) error {
-	_, err := s.store.update(context.WithoutCancel(ctx), id, func(c *change) error {
+	_, err := s.store.update(ctx, id, func(c *change) error {
 		s.progress(c, c.step(number), message)
 		return nil
 	})

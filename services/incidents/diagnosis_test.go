@@ -283,7 +283,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, req := range []*incidentsv1.ListDiagnosesRequest{
-		{PageSize: -1}, {PageSize: 1001}, {PageToken: "nonsense"}, {PageToken: "bm9uZQ"}, {PageToken: first.GetNextPageToken(), Incident: "inc-1"},
+		{PageSize: -1}, {PageSize: 1001}, {PageToken: "nonsense"}, {PageToken: "bm9uZQ"}, {PageToken: first.GetNextPageToken(), Incident: "inc-1"}, {PageToken: first.GetNextPageToken() + "\n"},
 	} {
 		_, err := s.ListDiagnoses(within(t), req)
 		wantCode(t, err, codes.InvalidArgument)

@@ -38,7 +38,7 @@ func TestWatch(t *testing.T) {
 		readers.Go(func() {
 			at, left := 0, i%5
 			for {
-				stream, err := s.WatchDiagnosis(within(t), &incidentsv1.WatchDiagnosisRequest{Name: d.GetName(), Cursor: fmt.Sprint(at)})
+				stream, err := s.WatchDiagnosis(within(t), &incidentsv1.WatchDiagnosisRequest{Name: d.GetName(), Cursor: cursorOf(d.GetName(), at)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -57,7 +57,7 @@ func TestWatch(t *testing.T) {
 					if err != nil {
 						break // it has ended
 					}
-					if at++; e.GetEventId() != fmt.Sprint(at) {
+					if at++; e.GetEventId() != cursorOf(d.GetName(), at) {
 						t.Errorf("event %s, want %d", e.GetEventId(), at)
 					}
 				}
@@ -72,7 +72,11 @@ func TestWatch(t *testing.T) {
 	if got := s.follow(t, d.GetName(), all[len(all)-1].GetEventId()); len(got) != 0 {
 		t.Errorf("after the last one: %v", got)
 	}
-	for _, cursor := range []string{"x", "-1", "01", "1.0", fmt.Sprint(len(all) + 1), "99999999999999999999"} {
+	first := all[0].GetEventId()
+	for _, cursor := range []string{
+		"x", "1", "-1", "01" + first[1:], "1.0" + first[1:], first + "\n", first + "-", cursorOf(d.GetName(), len(all)+1), cursorOf(d.GetName(), -1),
+		cursorOf("diagnoses/0123456789abcdef0123456789abcdef", 1), "99999999999999999999" + first[1:],
+	} {
 		stream, err := s.WatchDiagnosis(within(t), &incidentsv1.WatchDiagnosisRequest{Name: d.GetName(), Cursor: cursor})
 		if err == nil {
 			_, err = stream.Recv()

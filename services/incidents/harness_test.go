@@ -387,12 +387,17 @@ func drain(stream grpc.ServerStreamingClient[incidentsv1.DiagnosisEvent]) (event
 	}
 }
 
+// cursorOf is the id of the event at a position.
+func cursorOf(name string, position int) string {
+	return fmt.Sprintf("%d-%.8s", position, strings.TrimPrefix(name, "diagnoses/"))
+}
+
 // gapless checks that events are those after a cursor, one after the other, and that tools and agents that began have ended.
 func gapless(t *testing.T, events []*incidentsv1.DiagnosisEvent, after int) {
 	t.Helper()
 	open := map[string]int{}
 	for i, e := range events {
-		if want := fmt.Sprint(after + i + 1); e.GetEventId() != want {
+		if want := cursorOf(e.GetTaskId(), after+i+1); e.GetEventId() != want {
 			t.Fatalf("event %d has the id %q, want %q", i, e.GetEventId(), want)
 		}
 		if e.GetOccurredAt() == nil || e.GetTaskId() == "" || e.GetMessage() == "" {

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -177,7 +176,7 @@ func spawn(t *testing.T, binary string, args []string) *running {
 // read reads up to n events after *at, which it moves on, and says whether the last of all was among them.
 func (p *running) read(t *testing.T, name string, at *int, n int) (over bool) {
 	t.Helper()
-	stream, err := p.WatchDiagnosis(within(t), &incidentsv1.WatchDiagnosisRequest{Name: name, Cursor: strconv.Itoa(*at)})
+	stream, err := p.WatchDiagnosis(within(t), &incidentsv1.WatchDiagnosisRequest{Name: name, Cursor: cursorOf(name, *at)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +188,7 @@ func (p *running) read(t *testing.T, name string, at *int, n int) (over bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *at++; e.GetEventId() != strconv.Itoa(*at) {
+		if *at++; e.GetEventId() != cursorOf(name, *at) {
 			t.Fatalf("event %s, want %d", e.GetEventId(), *at)
 		}
 	}

@@ -103,7 +103,7 @@ func (s *Server) plan(ctx context.Context, r *record, steps []*stepRow) error {
 	if len(next) == 0 {
 		return s.complete(ctx, r.id, decision)
 	}
-	_, err = s.store.update(context.WithoutCancel(ctx), r.id, func(c *change) error {
+	_, err = s.store.update(ctx, r.id, func(c *change) error {
 		c.Rounds++
 		c.Findings = decision.Findings
 		if action != nil {
@@ -257,7 +257,7 @@ func (s *Server) step(ctx context.Context, r *record, step *stepRow) error {
 
 // started records that a step's call may be made from now on.
 func (s *Server) started(ctx context.Context, id string, number int) error {
-	_, err := s.store.update(context.WithoutCancel(ctx), id, func(c *change) error {
+	_, err := s.store.update(ctx, id, func(c *change) error {
 		step := c.step(number)
 		if step.started {
 			s.progress(c, step, "asked again, since the service was stopped meanwhile")
@@ -287,7 +287,7 @@ type outcome struct {
 
 // done records what came of a step.
 func (s *Server) done(ctx context.Context, id string, number int, out outcome) error {
-	_, err := s.store.update(context.WithoutCancel(ctx), id, func(c *change) error {
+	_, err := s.store.update(ctx, id, func(c *change) error {
 		c.result(c.step(number), out)
 		return nil
 	})
@@ -360,7 +360,7 @@ func (s *Server) complete(ctx context.Context, id string, d Decision) error {
 	if summary == "" && len(d.Findings) > 0 {
 		summary = d.Findings[0].GetCause()
 	}
-	_, err := s.store.update(context.WithoutCancel(ctx), id, func(c *change) error {
+	_, err := s.store.update(ctx, id, func(c *change) error {
 		c.Findings = d.Findings
 		c.State, c.EndTime = incidentsv1.Diagnosis_STATE_COMPLETED, timestamppb.Now()
 		c.event(happened(eventTaskCompleted, "", cmp.Or(clip(summary, maxText), "nothing was found")))
@@ -371,7 +371,7 @@ func (s *Server) complete(ctx context.Context, id string, d Decision) error {
 
 // end ends a diagnosis badly.
 func (s *Server) end(ctx context.Context, id string, state incidentsv1.Diagnosis_State, message string) error {
-	_, err := s.store.update(context.WithoutCancel(ctx), id, func(c *change) error {
+	_, err := s.store.update(ctx, id, func(c *change) error {
 		c.fail(state, message)
 		return nil
 	})
@@ -402,7 +402,7 @@ func (s *Server) abandon(ctx context.Context, r *record, steps []*stepRow, cause
 			}
 		}
 	}
-	_, err := s.store.update(context.WithoutCancel(ctx), r.id, func(c *change) error {
+	_, err := s.store.update(ctx, r.id, func(c *change) error {
 		for _, step := range c.steps {
 			if step.Result != nil {
 				continue

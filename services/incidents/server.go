@@ -3,8 +3,6 @@ package incidents
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -274,13 +272,6 @@ func (s *Server) find(ctx context.Context, name string) (*record, error) {
 	return r, nil
 }
 
-// pageToken is where a page of ListDiagnoses ended.
-type pageToken struct {
-	Incident string `json:"i"`
-	Created  int64  `json:"c"`
-	ID       string `json:"d"`
-}
-
 // ListDiagnoses implements the contract.
 func (s *Server) ListDiagnoses(ctx context.Context, req *incidentsv1.ListDiagnosesRequest) (*incidentsv1.ListDiagnosesResponse, error) {
 	size := req.GetPageSize()
@@ -288,21 +279,18 @@ func (s *Server) ListDiagnoses(ctx context.Context, req *incidentsv1.ListDiagnos
 		return nil, invalid("page_size", fmt.Sprintf("%d is not in 0 to %d", size, maxPageSize))
 	}
 	size = cmp.Or(size, defaultPageSize)
-	after := pageToken{Incident: req.GetIncident(), Created: math.MaxInt64}
+	after := pageToken{incident: req.GetIncident(), created: math.MaxInt64}
 	if req.GetPageToken() != "" {
-		b, err := base64.RawURLEncoding.DecodeString(req.GetPageToken())
-		if err == nil {
-			err = json.Unmarshal(b, &after)
+		var err error
+		if after, err = parsePageToken(req.GetPageToken()); err != nil {
+			return nil, invalid("page_token", err.Error())
 		}
-		if err != nil || after.ID == "" {
-			return nil, invalid("page_token", "is none that ListDiagnoses gave; leave it out to begin anew")
-		}
-		if after.Incident != req.GetIncident() {
+		if after.incident != req.GetIncident() {
 			return nil, invalid("page_token", "is of another request; repeat incident as it was")
 		}
 	}
 	caller, _ := backendauth.FromContext(ctx)
-	records, err := s.store.list(ctx, caller.Tenant, req.GetIncident(), after.Created, after.ID, int(size)+1)
+	records, err := s.store.list(ctx, caller.Tenant, req.GetIncident(), after.created, after.id, int(size)+1)
 	if err != nil {
 		return nil, statusOf(ctx, s.options.Logger, err)
 	}
@@ -310,11 +298,7 @@ func (s *Server) ListDiagnoses(ctx context.Context, req *incidentsv1.ListDiagnos
 	for i, r := range records {
 		if i == int(size) {
 			last := records[i-1]
-			b, err := json.Marshal(pageToken{Incident: req.GetIncident(), Created: last.CreateTime.AsTime().UnixNano(), ID: last.id})
-			if err != nil {
-				return nil, statusOf(ctx, s.options.Logger, err)
-			}
-			resp.NextPageToken = base64.RawURLEncoding.EncodeToString(b)
+			resp.NextPageToken = pageToken{incident: req.GetIncident(), created: last.CreateTime.AsTime().UnixNano(), id: last.id}.String()
 			break
 		}
 		resp.Diagnoses = append(resp.Diagnoses, r.Diagnosis)

@@ -275,8 +275,9 @@ func load(ctx context.Context, tx *sql.Tx, id string) (*record, []*stepRow, erro
 }
 
 // update changes a diagnosis in one transaction: f gets it as it is, and what f does to it is kept unless f fails. An error of f is returned as it is. A
-// diagnosis that has ended is not changed: f is not called.
+// diagnosis that has ended is not changed: f is not called. It is not broken off when ctx ends: what is to be recorded has happened.
 func (s *store) update(ctx context.Context, id string, f func(*change) error) (*record, error) {
+	ctx = context.WithoutCancel(ctx)
 	var r *record
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		var steps []*stepRow
@@ -306,10 +307,10 @@ type change struct {
 	events  []*incidentsv1.DiagnosisEvent
 }
 
-// event adds an event, and gives it its id and the diagnosis' name.
+// event adds an event.
 func (c *change) event(e *incidentsv1.DiagnosisEvent) {
 	c.last++
-	e.EventId, e.TaskId = fmt.Sprint(c.last), c.Name
+	e.EventId, e.TaskId = eventID(c.id, c.last), c.Name
 	c.events = append(c.events, e)
 }
 

@@ -2,8 +2,6 @@ package incidents
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -37,7 +35,7 @@ func (s *Server) WatchDiagnosis(req *incidentsv1.WatchDiagnosisRequest, stream g
 	if err != nil {
 		return err
 	}
-	at, err := parseCursor(req.GetCursor(), r.last)
+	at, err := parseCursor(req.GetCursor(), r.id, r.last)
 	if err != nil {
 		return err
 	}
@@ -60,15 +58,15 @@ func (s *Server) replay(ctx context.Context, id string, at *int64, stream grpc.S
 	// The end is read before the events are: if it has ended by now, all of them are there.
 	r, err := s.store.find(ctx, id)
 	if err != nil {
-		return false, s.interrupted(ctx, err, *at)
+		return false, s.interrupted(ctx, err, id, *at)
 	}
 	for *at < r.last {
 		events, err := s.store.events(ctx, id, *at, watchBatch)
 		if err != nil {
-			return false, s.interrupted(ctx, err, *at)
+			return false, s.interrupted(ctx, err, id, *at)
 		}
 		if len(events) == 0 {
-			return false, s.interrupted(ctx, errUnknown, *at)
+			return false, s.interrupted(ctx, errUnknown, id, *at)
 		}
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {
@@ -76,7 +74,7 @@ func (s *Server) replay(ctx context.Context, id string, at *int64, stream grpc.S
 			}
 			*at++
 			if s.draining.Err() != nil {
-				return false, s.interrupted(ctx, errStopping, *at)
+				return false, s.interrupted(ctx, errStopping, id, *at)
 			}
 		}
 	}
@@ -87,29 +85,14 @@ func (s *Server) replay(ctx context.Context, id string, at *int64, stream grpc.S
 	case <-changed:
 		return true, nil
 	case <-ctx.Done():
-		return false, s.interrupted(ctx, ctx.Err(), *at)
+		return false, s.interrupted(ctx, ctx.Err(), id, *at)
 	case <-s.draining.Done():
-		return false, s.interrupted(ctx, errStopping, *at)
+		return false, s.interrupted(ctx, errStopping, id, *at)
 	}
-}
-
-// parseCursor reads a cursor: the id of an event of a diagnosis whose last one is given.
-func parseCursor(cursor string, last int64) (int64, error) {
-	if cursor == "" {
-		return 0, nil
-	}
-	at, err := strconv.ParseInt(cursor, 10, 64)
-	if err != nil || at < 0 || strconv.FormatInt(at, 10) != cursor {
-		return 0, invalid("cursor", fmt.Sprintf("%q is no event_id; give the one of the last event that you have", clip(cursor, 80)))
-	}
-	if at > last {
-		return 0, invalid("cursor", fmt.Sprintf("%s is after the last event of this diagnosis, %d; is it of another one", cursor, last))
-	}
-	return at, nil
 }
 
 // interrupted is the status of a watch that ends before the diagnosis: it says where to go on.
-func (s *Server) interrupted(ctx context.Context, err error, at int64) error {
+func (s *Server) interrupted(ctx context.Context, err error, id string, at int64) error {
 	failed := status.Convert(statusOf(ctx, s.options.Logger, err))
 	if failed.Code() == codes.NotFound {
 		return failed.Err()
@@ -126,7 +109,7 @@ func (s *Server) interrupted(ctx context.Context, err error, at int64) error {
 	if reason.Metadata == nil {
 		reason.Metadata = map[string]string{}
 	}
-	reason.Metadata["cursor"] = strconv.FormatInt(at, 10)
+	reason.Metadata["cursor"] = eventID(id, at)
 	if retry == nil {
 		retry = &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)}
 	}

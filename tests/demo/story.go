@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -202,7 +203,7 @@ func (s *story) wait(ctx context.Context) error {
 		return fmt.Errorf("the service was killed: %t, the stream broke %d times", killed, s.breaks)
 	}
 	for i, e := range s.events {
-		if e.GetEventId() != fmt.Sprint(i+1) {
+		if number(e) != strconv.Itoa(i+1) {
 			return fmt.Errorf("event %d has the id %s", i+1, e.GetEventId())
 		}
 	}
@@ -224,7 +225,13 @@ func (s *story) event(e *incidentsv1.DiagnosisEvent) {
 	if len(text) > 150 {
 		text = text[:strings.LastIndex(text[:150], " ")] + " …"
 	}
-	s.line("   %16s %3s  %-15s  %-17s %s", "", e.GetEventId(), e.GetEventType(), subject, text)
+	s.line("   %16s %3s  %-15s  %-17s %s", "", number(e), e.GetEventType(), subject, text)
+}
+
+// number is the event's position, which its id begins with.
+func number(e *incidentsv1.DiagnosisEvent) string {
+	position, _, _ := strings.Cut(e.GetEventId(), "-")
+	return position
 }
 
 // decide has the approval refused to the agent, and given by the approver.

@@ -86,14 +86,15 @@ func TestIncidents(t *testing.T) {
 				t.Errorf("MCP: %v, %v, want what gRPC gives", got, err)
 			}
 			// The stream from the third event on, as each door has it.
-			rest := watchDiagnosis(ctx, t, client, d.GetName(), "3")
-			if len(rest) != len(events)-3 || rest[0].GetEventId() != "4" {
+			third := events[2].GetEventId()
+			rest := watchDiagnosis(ctx, t, client, d.GetName(), third)
+			if len(rest) != len(events)-3 || rest[0].GetEventId() != events[3].GetEventId() {
 				t.Errorf("after the third: %v", rest)
 			}
-			if got := sse(ctx, t, mesh.URL("/v1/"+d.GetName()+"/events"), "3"); len(got) != len(rest)+1 || got[0] != "4 "+rest[0].GetEventType() || got[len(got)-1] != " end" {
+			if got := sse(ctx, t, mesh.URL("/v1/"+d.GetName()+"/events"), third); len(got) != len(rest)+1 || got[0] != rest[0].GetEventId()+" "+rest[0].GetEventType() || got[len(got)-1] != " end" {
 				t.Errorf("SSE after the third: %q, want %d events and the end", got, len(rest))
 			}
-			res, err = agent.Call(ctx, a, "incidents_watch_diagnosis", map[string]any{"name": d.GetName(), "cursor": "3"}, nil)
+			res, err = agent.Call(ctx, a, "incidents_watch_diagnosis", map[string]any{"name": d.GetName(), "cursor": third}, nil)
 			if err != nil || res.IsError || strings.Count(string(res.StructuredContent), `"eventId"`) != len(rest) {
 				t.Errorf("MCP: watch = %+v, %v, want %d events", res, err, len(rest))
 			}

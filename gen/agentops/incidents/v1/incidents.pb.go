@@ -834,7 +834,7 @@ func (x *WatchDiagnosisRequest) GetCursor() string {
 // DiagnosisEvent is one thing that happened.
 type DiagnosisEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position of the event in its diagnosis, rising and unique: decimal.
+	// Unique: the event's position in its diagnosis, in decimal and without a gap from 1, then a dash and what tells the diagnosis. A cursor of this diagnosis alone.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// The diagnosis, as diagnoses/{diagnosis}.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
