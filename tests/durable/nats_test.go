@@ -45,7 +45,7 @@ func nodesAt(t *testing.T, clients, peers []string, wrap [][]string) []*node {
 	var out []*node
 	for i := range clients {
 		dir := t.TempDir()
-		text := fmt.Sprintf("server_name: n%d\nlisten: \"%s:4222\"\nping_interval: 1s\njetstream {store_dir: %q, sync_interval: always}\n", i, clients[i], filepath.Join(dir, "js"))
+		text := fmt.Sprintf("server_name: n%d\nlisten: \"%s:4222\"\nping_interval: 1s\njetstream {store_dir: %q, max_file_store: 1TB, sync_interval: always}\n", i, clients[i], filepath.Join(dir, "js"))
 		if len(clients) > 1 {
 			text += fmt.Sprintf("cluster {name: c, listen: \"%s:6222\", no_advertise: true, ping_interval: 1s, routes: [%s]}\n", peers[i], strings.Join(routes, ", "))
 		}
