@@ -81,6 +81,31 @@ func message(t *testing.T, file *descriptorpb.FileDescriptorProto) protoreflect.
 	return fd.Messages().Get(0)
 }
 
+// TestWholeEnum derives schemas of an enum that is too long to be listed, but for the whole contract.
+func TestWholeEnum(t *testing.T) {
+	var b strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&b, "NAME_%d = %d;", i, i)
+	}
+	md := find(t, source(t, imports+`enum Big { `+b.String()+` } message M { Big a = 1; Big b = 2 [(buf.validate.field).enum = {not_in: [0]}]; }`), "M")
+	for _, c := range []struct {
+		o           toolschema.Options
+		first, last int // how often the names of the enum are there
+	}{
+		{toolschema.Options{}, 3, 0},
+		{toolschema.Options{Profile: toolschema.Full}, 3, 0},
+		{toolschema.Options{Profile: toolschema.Full, MaxBytes: -1}, 1, 2},
+	} {
+		schema := string(toolschema.For(md, c.o))
+		if c.last == 0 && !strings.Contains(schema, "None of NAME_0.") {
+			t.Errorf("For(M, %+v) does not tell the rule: %s", c.o, schema)
+		}
+		if first, last := strings.Count(schema, "NAME_0"), strings.Count(schema, `"NAME_299"`); first != c.first || last != c.last {
+			t.Errorf("For(M, %+v) names the first value %d times and the last %d, want %d and %d\n%s", c.o, first, last, c.first, c.last, schema)
+		}
+	}
+}
+
 func TestThousandFields(t *testing.T) {
 	m := &descriptorpb.DescriptorProto{Name: proto.String("Wide")}
 	for i := range 1000 {

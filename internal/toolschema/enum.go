@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxEnumNames bounds the values of an enum that are listed; above it, they are told by example.
+// maxEnumNames bounds the values of an enum that are listed; above it, they are told by example, but in a schema without a bound.
 const maxEnumNames = 250
 
 // enum returns the node of an enum: by name, and in outputs also by the number that has no name.
@@ -30,7 +30,7 @@ func (b *builder) enum(ed protoreflect.EnumDescriptor) *node {
 	switch {
 	case len(n.enum) == 0:
 		n.desc = "A name of the enum " + string(ed.FullName()) + ", which the contract does not hold."
-	case len(n.enum) > maxEnumNames:
+	case len(n.enum) > maxEnumNames && (b.o.Profile != Full || b.o.MaxBytes < hardMaxBytes):
 		n.desc = "One of " + strconv.Itoa(len(n.enum)) + " names of the enum " + string(ed.FullName()) + ", such as " + strings.Join(n.enum[:8], ", ") + "."
 		n.enum = nil
 	default:

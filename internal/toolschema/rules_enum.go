@@ -39,7 +39,7 @@ func enumRules(n *node, ed protoreflect.EnumDescriptor, r *validate.EnumRules) (
 
 // keepNumbers keeps the names whose numbers are allowed; named says that no other number is.
 func keepNumbers(n *node, ed protoreflect.EnumDescriptor, allowed func(protoreflect.EnumNumber) bool, named bool, more ...int32) {
-	var names, numbers []string
+	var names, others, numbers []string
 	seen := map[int32]bool{}
 	number := func(e protoreflect.EnumNumber) {
 		if !seen[int32(e)] && allowed(e) {
@@ -52,6 +52,8 @@ func keepNumbers(n *node, ed protoreflect.EnumDescriptor, allowed func(protorefl
 		number(v.Number())
 		if allowed(v.Number()) {
 			names = append(names, string(v.Name()))
+		} else {
+			others = append(others, string(v.Name()))
 		}
 	}
 	for _, v := range more {
@@ -69,7 +71,9 @@ func keepNumbers(n *node, ed protoreflect.EnumDescriptor, allowed func(protorefl
 	switch {
 	case len(names) == 0:
 		n.say("No name is allowed by the contract.")
-	case len(names) <= maxEnumNames:
+	case len(names) <= maxEnumNames || len(byName.enum) > 0:
 		byName.enum = names
+	default:
+		n.say(listWords("None of ", others))
 	}
 }
