@@ -34,15 +34,26 @@ func (v *subject) results() {
 	}
 	md := v.m.Desc.Output()
 	w := newWires(md, v.any, v.seed)
+	made := 0
+	next := func(random bool) {
+		if b := w.next(md, random); !w.endless {
+			v.back(b, schemas)
+			made++
+		}
+	}
 	const most = 100
 	for i := 0; i < most && (i == 0 || !w.covered()) && v.ctx.Err() == nil; i++ {
-		v.back(w.next(md, false), schemas)
+		next(false)
 	}
 	for range v.o.Instances {
 		if v.ctx.Err() != nil {
 			return
 		}
-		v.back(w.next(md, true), schemas)
+		next(true)
+	}
+	if made == 0 && v.ctx.Err() == nil {
+		v.find(Finding{Code: "results-unproved", Severity: catalog.SeverityWarning,
+			Message: "no result can be made: required fields lead back to their own message without end", Mend: "make one of them optional"})
 	}
 	if md.RequiredNumbers().Len() == 0 && md.FullName() != "google.protobuf.Value" { // nothing at all is no Value
 		v.back(nil, schemas)

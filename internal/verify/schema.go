@@ -147,8 +147,9 @@ func (t *tree) parse(s map[string]any) (*node, error) {
 	if ref, ok := s["$ref"].(string); ok {
 		return t.ref(ref)
 	}
+	desc, _ := s["description"].(string)
 	if l, ok := s["anyOf"].([]any); ok {
-		return t.union(l)
+		return t.union(l, desc)
 	}
 	if kinds, ok := s["type"].([]any); ok {
 		each := make([]any, len(kinds))
@@ -157,10 +158,9 @@ func (t *tree) parse(s map[string]any) (*node, error) {
 			one["type"] = k
 			each[i] = one
 		}
-		return t.union(each)
+		return t.union(each, "")
 	}
 	n := t.add(&node{high: -1})
-	desc, _ := s["description"].(string)
 	switch s["type"] {
 	case "object":
 		return n, t.object(n, s, desc)
@@ -190,7 +190,8 @@ func (t *tree) ref(ref string) (*node, error) {
 	return holder, nil
 }
 
-func (t *tree) union(l []any) (*node, error) {
+// union parses the options of a union; desc stands beside them, and holds for those that say nothing themselves.
+func (t *tree) union(l []any, desc string) (*node, error) {
 	n := t.add(&node{kind: union})
 	for _, o := range l {
 		s, ok := o.(map[string]any)
@@ -199,6 +200,10 @@ func (t *tree) union(l []any) (*node, error) {
 		}
 		if s["type"] == "null" {
 			n.null = true
+		}
+		if s["description"] == nil && desc != "" {
+			s = maps.Clone(s)
+			s["description"] = desc
 		}
 		c, err := t.parse(s)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -350,6 +351,28 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// manyNames is a contract with an enum of so many values that schemas tell them by example.
+func manyNames(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "NAME_%d = %d;", i, i)
+	}
+	return `syntax = "proto3"; package t; service S { rpc Do(M) returns (M); } enum Big { ` + b.String() + ` } message M { Big one = 1; repeated Big more = 2; map<string, Big> by = 3; }`
+}
+
+// TestEndless verifies a method whose messages cannot be made, since they require themselves.
+func TestEndless(t *testing.T) {
+	r := run(t, snapshot(t, `syntax = "proto2"; package t; service S { rpc Do(M) returns (M); } message M { required N n = 1; } message N { required M m = 1; }`), verify.Options{})
+	for _, f := range r.Tools[0].Findings {
+		if f.Code != "arguments-unproved" && f.Code != "results-unproved" {
+			t.Errorf("finding %+v, want none that blames the codec", f)
+		}
+	}
+	if n := len(r.Tools[0].Findings); n < 2 || r.Tools[0].Results != 0 {
+		t.Errorf("%d findings, %d results; want arguments and results unproved", n, r.Tools[0].Results)
+	}
+}
+
 // TestOdd verifies roots and fields that are easy to get wrong: by themselves they are no fault.
 func TestOdd(t *testing.T) {
 	for _, source := range []string{
@@ -364,6 +387,7 @@ func TestOdd(t *testing.T) {
 			rpc Struct(google.protobuf.Struct) returns (google.protobuf.Struct); rpc List(google.protobuf.ListValue) returns (google.protobuf.ListValue); }`,
 		`syntax = "proto2"; package t; service S { rpc Do(A) returns (A); } message A { optional string name = 1; optional string to_string = 2; optional int32 value_of = 3; optional bool has_own_property = 4;
 			optional string p = 5 [json_name = "__proto__"]; oneof o { A constructor = 6; string is_prototype_of = 7; string x = 8; } }`,
+		manyNames(300),
 	} {
 		r := run(t, snapshot(t, source), verify.Options{})
 		for _, tool := range r.Tools {

@@ -18,6 +18,8 @@ type wires struct {
 	all    []protoreflect.FieldDescriptor       // that the message reaches
 	random bool
 	budget int
+	// endless says that the last message lacks a required field, since required fields led back to their own message.
+	endless bool
 }
 
 const maxMessageDepth = 6
@@ -54,7 +56,7 @@ func (w *wires) covered() bool {
 
 // next returns the next message.
 func (w *wires) next(md protoreflect.MessageDescriptor, random bool) []byte {
-	w.random, w.budget = random, 1500
+	w.random, w.budget, w.endless = random, 1500, false
 	return w.message(nil, md, 0)
 }
 
@@ -116,6 +118,7 @@ func (w *wires) adds(fd protoreflect.FieldDescriptor, depth int) bool {
 func (w *wires) field(b []byte, fd protoreflect.FieldDescriptor, depth int) []byte {
 	switch {
 	case depth > 40:
+		w.endless = true
 		return b
 	case fd.IsMap():
 		for range w.rng.IntN(4) {
