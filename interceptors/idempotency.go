@@ -124,7 +124,7 @@ func (p *idempotency) once(c *call.Call, srv any, stream grpc.ServerStream, hand
 	ctx, now := stream.Context(), time.Now()
 	tenant, principal := who(c.Principal)
 	id := hashOf(tenant, principal, c.Method.FullMethod, key)
-	claim := KeyRecord{Caller: hashOf(tenant, principal), Request: request, State: KeyRunning, Owner: c.ID, Lease: p.lease(ctx, now), Expires: now.Add(p.TTL)}
+	claim := KeyRecord{Caller: hashOf(tenant, principal), Request: request, State: KeyRunning, Owner: c.ID, Task: c.Task == c.ID, Lease: p.lease(ctx, now), Expires: now.Add(p.TTL)}
 	for range beginTries {
 		found, mine, err := p.Store.Begin(ctx, id, claim)
 		switch {
@@ -139,7 +139,7 @@ func (p *idempotency) once(c *call.Call, srv any, stream grpc.ServerStream, hand
 			return replay(c, stream, &found)
 		case found.State == KeyRunning && now.Before(found.Lease) && (found.Owner != c.ID || c.Task == ""): // of a task, the worker before this one is gone
 			c.Decide(idempotencyName, "refused", "call "+found.Owner+" with this key is under way")
-			return inProgress(c, found.Owner)
+			return inProgress(c, &found)
 		case !dedupes:
 			c.Decide(idempotencyName, "unknown", "what became of call "+found.Owner+" with this key is not known")
 			return outcomeUnknown(c, found.Owner)
@@ -147,7 +147,7 @@ func (p *idempotency) once(c *call.Call, srv any, stream grpc.ServerStream, hand
 		c.Decide(idempotencyName, "repeated", "what became of call "+found.Owner+" with this key is not known, and the backend knows the key")
 		claim.Revision = found.Revision
 	}
-	return inProgress(c, "") // others were faster each time
+	return inProgress(c, &KeyRecord{}) // others were faster each time
 }
 
 // beginTries is how often a call tries to take over a record whose owner is gone.
@@ -173,14 +173,18 @@ func (p *idempotency) unkept(c *call.Call, err error) error {
 		"hint", "make the same call again; nothing was done"), time.Second)
 }
 
-// inProgress answers while the first call with the key runs.
-func inProgress(c *call.Call, owner string) error {
+// inProgress answers while the first call with the key runs. If that is a task's, it says where to see the task.
+func inProgress(c *call.Call, first *KeyRecord) error {
 	hint := "call again with the same key later: you get its answer"
 	if c.KeyMade {
 		hint = "make the same call again later: you get its answer"
 	}
-	return call.RetryAfter(call.Error(codes.Aborted, "IDEMPOTENCY_IN_PROGRESS", "a call with this idempotency key is under way", "call_id", owner,
-		"hint", hint), time.Second)
+	about := []string{"call_id", first.Owner}
+	if first.Task {
+		about = append(about, "status_uri", call.TasksPath+first.Owner)
+		hint += "; it runs as a task, which status_uri shows"
+	}
+	return call.RetryAfter(call.Error(codes.Aborted, "IDEMPOTENCY_IN_PROGRESS", "a call with this idempotency key is under way", append(about, "hint", hint)...), time.Second)
 }
 
 // reused refuses another request with a key that is taken.

@@ -30,8 +30,9 @@ type KeyRecord struct {
 	// Request is the hash of the request's canonical form.
 	Request Hash
 	State   KeyState
-	// Owner is the id of the call that runs, or ran.
+	// Owner is the id of the call that runs, or ran. Task says that it is that of the task whose run it is.
 	Owner string
+	Task  bool
 	// Lease is until when the owner of a running record can be alive.
 	Lease time.Time
 	// Expires is when the record may be forgotten. A store never forgets one that runs.

@@ -18,6 +18,9 @@ type Async struct {
 // TaskHeader is the reply metadata that carries the id of the task that a call has become.
 const TaskHeader = "toolway-task"
 
+// TasksPath is what the paths begin with under which the HTTP door shows tasks; the id follows. It is toolway.v1.TaskService/GetTask's.
+const TasksPath = "/v1/tasks/"
+
 // WantsTask says whether the values of a Prefer header hold "respond-async" (RFC 7240, section 4.1).
 func WantsTask(prefer []string) bool {
 	for _, v := range prefer {

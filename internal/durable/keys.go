@@ -52,6 +52,7 @@ type keyRecord struct {
 	Request []byte `json:"request"`
 	State   int    `json:"state"`
 	Owner   string `json:"owner"`
+	Task    bool   `json:"task,omitempty"`
 	// Instance is the process that runs the call, in a store that one process has for itself.
 	Instance string      `json:"instance,omitempty"`
 	Lease    time.Time   `json:"lease"`
@@ -65,7 +66,7 @@ type keyRecord struct {
 
 func (k *Keys) encode(r *interceptors.KeyRecord) ([]byte, error) {
 	return json.Marshal(keyRecord{
-		Caller: r.Caller[:], Request: r.Request[:], State: int(r.State), Owner: r.Owner, Instance: k.instance, Lease: r.Lease, Expires: r.Expires,
+		Caller: r.Caller[:], Request: r.Request[:], State: int(r.State), Owner: r.Owner, Task: r.Task, Instance: k.instance, Lease: r.Lease, Expires: r.Expires,
 		Status: r.Status, Replies: r.Replies, Header: binary(r.Header), Trailer: binary(r.Trailer), Cut: r.Cut,
 	})
 }
@@ -76,7 +77,7 @@ func (k *Keys) decode(e store.Entry) (interceptors.KeyRecord, error) {
 		return interceptors.KeyRecord{}, err
 	}
 	r := interceptors.KeyRecord{
-		Revision: e.Revision, State: interceptors.KeyState(s.State), Owner: s.Owner, Lease: s.Lease, Expires: s.Expires,
+		Revision: e.Revision, State: interceptors.KeyState(s.State), Owner: s.Owner, Task: s.Task, Lease: s.Lease, Expires: s.Expires,
 		Status: s.Status, Replies: s.Replies, Header: text(s.Header), Trailer: text(s.Trailer), Cut: s.Cut,
 	}
 	if r.State == interceptors.KeyRunning && s.Instance != k.instance {

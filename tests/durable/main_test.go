@@ -193,7 +193,8 @@ type answer struct {
 	number       int64
 	replayed     bool
 	approval     string
-	retry        bool // it says when to call again
+	status       string // where to see the call that is under way
+	retry        bool   // it says when to call again
 }
 
 func (a answer) String() string { return strings.TrimSpace(a.code + " " + a.reason) }
@@ -273,7 +274,7 @@ func (m *mesh) callGRPC(ctx context.Context, method, key, body string) (answer, 
 	for _, d := range st.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			a.reason, a.approval = d.GetReason(), d.GetMetadata()["approval_id"]
+			a.reason, a.approval, a.status = d.GetReason(), d.GetMetadata()["approval_id"], d.GetMetadata()["status_uri"]
 		case *errdetails.RetryInfo:
 			a.retry = true
 		}
@@ -325,7 +326,7 @@ func (m *mesh) callHTTP(ctx context.Context, path, key, body string) (answer, er
 	a.code = code.Code(failure.Code).String()
 	for _, d := range failure.Details {
 		if strings.HasSuffix(d.Type, "ErrorInfo") {
-			a.reason, a.approval = d.Reason, d.Metadata["approval_id"]
+			a.reason, a.approval, a.status = d.Reason, d.Metadata["approval_id"], d.Metadata["status_uri"]
 		}
 	}
 	return a, nil
@@ -355,7 +356,7 @@ func (m *mesh) callMCP(ctx context.Context, method, key, body string) (answer, e
 		return answer{}, fmt.Errorf("%s: %w", raw, err)
 	}
 	failure := res.StructuredContent.Error
-	a := answer{code: failure.Code, reason: failure.Reason, approval: failure.Metadata["approval_id"], replayed: res.Meta["io.toolway/replayed"] == true, retry: failure.RetryDelay != ""}
+	a := answer{code: failure.Code, reason: failure.Reason, approval: failure.Metadata["approval_id"], status: failure.Metadata["status_uri"], replayed: res.Meta["io.toolway/replayed"] == true, retry: failure.RetryDelay != ""}
 	_, _ = fmt.Sscan(res.StructuredContent.Number, &a.number) // none in other answers
 	if a.code == "" {
 		a.code = ok

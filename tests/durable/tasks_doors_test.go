@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -140,6 +141,37 @@ func TestWithoutAStoreThereAreNoTasks(t *testing.T) {
 	out, err := probev1.NewProbeClient(m.conn).Ask(metadata.AppendToOutgoingContext(t.Context(), "prefer", "respond-async", "idempotency-key", "k"), &probev1.AskRequest{Text: "x"}, grpc.Header(&header))
 	if err != nil || out.GetNumber() != 1 || len(header.Get("toolway-task")) > 0 {
 		t.Errorf("answer %v, %v, header %v", out, err, header)
+	}
+	m.stop(t)
+}
+
+// TestCallWithATasksKey makes calls with the key of a task that runs: they are told where to see it, and get its answer once it is there.
+func TestCallWithATasksKey(t *testing.T) {
+	t.Parallel()
+	backend := startCounter(t)
+	backend.reached = make(chan string, 100)
+	release := backend.hold("long")
+	m := serve(t, "--config", backend.configFile(t, ""), "--data", t.TempDir())
+	made, err := m.makeTaskOf(t.Context(), "long", `{"id":"long","text":"hello"}`, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-backend.reached:
+	case <-time.After(run.Patience):
+		t.Fatal("the task has not begun")
+	}
+	for _, door := range doors {
+		if a, err := m.ask(t.Context(), door, "long"); err != nil || a.String() != underWay || a.status != "/v1/tasks/"+made.ID || !a.retry {
+			t.Errorf("%s: %v, %v, status_uri %q; want that of the task", door, a, err, a.status)
+		}
+	}
+	release()
+	m.awaitTask(t, made.ID)
+	for _, door := range doors {
+		if a, err := m.ask(t.Context(), door, "long"); err != nil || a.code != ok || !a.replayed || a.number != 1 {
+			t.Errorf("%s: %v, %v, number %d; want the task's answer", door, a, err, a.number)
+		}
 	}
 	m.stop(t)
 }
