@@ -30,8 +30,9 @@ var migrations embed.FS
 // Store keeps what is wanted of each workload, the actions and the outbox, in SQLite or PostgreSQL. Both take the same migrations and statements. Its methods may be
 // called concurrently. What is wrong with the connection is [ErrUnreachable].
 type Store struct {
-	db *sql.DB
-	id string
+	db       *sql.DB
+	id       string
+	sessions bool // PostgreSQL's, which other processes may have too
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when something was committed here
@@ -67,7 +68,7 @@ func OpenPostgres(ctx context.Context, databaseURL string) (*Store, error) {
 }
 
 func open(ctx context.Context, db *sql.DB, dialect goose.Dialect, options ...goose.ProviderOption) (*Store, error) {
-	s := &Store{db: db, changed: make(chan struct{})}
+	s := &Store{db: db, sessions: dialect == goose.DialectPostgres, changed: make(chan struct{})}
 	if err := s.prepare(ctx, dialect, options); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

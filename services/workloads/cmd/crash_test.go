@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -25,6 +26,7 @@ import (
 
 	workloadsv1 "github.com/toolway/toolway/gen/agentops/workloads/v1"
 	"github.com/toolway/toolway/services/internal/pgtest"
+	"github.com/toolway/toolway/services/workloads"
 )
 
 const patience = 30 * time.Second
@@ -147,27 +149,44 @@ func retry[T any](ctx context.Context, v *victim, call func(context.Context, wor
 	}
 }
 
+// postgres starts a server for one test, and returns the URL of a database.
+func postgres(t *testing.T) string {
+	t.Helper()
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	url, err := server.Database(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// Two services on one PostgreSQL would both supervise the same workloads, were they on machines of their own, whose lock files do not know each other.
+func TestOneService(t *testing.T) {
+	args := []string{"--database-url", postgres(t), "--workload", "web=exec sleep 1000"}
+	v := &victim{t: t, args: args, log: filepath.Join(t.TempDir(), "log")}
+	v.start()
+	t.Setenv("TMPDIR", t.TempDir())
+	if err := run(t.Context(), append(args, "--addr", "127.0.0.1:0"), io.Discard); !errors.Is(err, workloads.ErrOwned) {
+		t.Errorf("second run = %v, want %v", err, workloads.ErrOwned)
+	}
+	v.kill()
+	v.start() // is let in as soon as the one that was killed is gone
+}
+
 // The service is killed at random while callers restart and scale, each call made twice at once and retried. Then: each action took place once, every acknowledged one has ended well, and
 // its events came, at the watch and at a webhook, once each when repeats are left out.
 func TestKilledAtRandom(t *testing.T) {
 	databases := map[string]func(t *testing.T) []string{
 		"sqlite": func(t *testing.T) []string { return []string{"--data", t.TempDir()} },
-		"postgres": func(t *testing.T) []string {
-			server, err := pgtest.Start()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := server.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			url, err := server.Database(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return []string{"--database-url", url}
-		},
+		"postgres": func(t *testing.T) []string { return []string{"--database-url", postgres(t)} },
 	}
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) { killAtRandom(t, database(t)) })

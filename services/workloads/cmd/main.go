@@ -134,6 +134,13 @@ func run(ctx context.Context, args []string, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if c.driver == driverProcess {
+		var release func()
+		if ctx, release, err = store.Own(ctx); err != nil {
+			return err
+		}
+		defer release()
+	}
 	driver, closeDriver, err := c.open(ctx, dir, store, logger)
 	if err != nil {
 		return err
@@ -153,7 +160,13 @@ func run(ctx context.Context, args []string, stderr io.Writer) (err error) {
 	if c.webhook != "" {
 		running.Go(func() { _ = service.Publish(background, "webhook", &workloads.Webhook{URL: c.webhook}) })
 	}
-	return serve.Run(ctx, c.serve, service.Register, serve.Options{Logger: logger, Drain: service.Drain, Listener: listener})
+	if err := serve.Run(ctx, c.serve, service.Register, serve.Options{Logger: logger, Drain: service.Drain, Listener: listener}); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, workloads.ErrOwned) {
+		return cause
+	}
+	return nil
 }
 
 // dir is where files live; cleanup removes what was made for this run alone.
