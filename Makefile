@@ -19,7 +19,7 @@ build: ## Build bin/toolway and the services
 	for cmd in services/*/cmd; do name=$$(basename $$(dirname $$cmd)); go -C services build -o ../bin/$$name ./$$name/cmd; done
 
 .PHONY: run
-run: build ## Run the mesh in front of the logs service, with three commands to try
+run: build ## Run the mesh in front of the log and runbook services, with three commands to try
 	@deploy/local/run.sh
 
 .PHONY: demo-incident
@@ -65,6 +65,8 @@ vet: ## go vet in every module
 generate: ## Regenerate gen/ from proto/
 	$(BUF) generate
 	$(BUF) build --path proto/toolway/v1 --as-file-descriptor-set -o internal/meshapi/contract.binpb # with comments, which generated code has not
+	@mkdir -p deploy/local/contracts
+	for p in proto/agentops/*; do $(BUF) build --path $$p --exclude-imports --as-file-descriptor-set -o deploy/local/contracts/$$(basename $$p).binpb; done # as above, of each service
 	go -C tests generate .
 
 .PHONY: release-contract

@@ -63,7 +63,11 @@ func prepare(dir string, binaries map[string]string) (*world, error) {
 	if err := w.freePorts(names); err != nil {
 		return nil, err
 	}
-	values := map[string]string{"SHOP": binaries["shop"], "SHOP_LOG": w.path("shop.log"), "DATA": w.path("mesh")}
+	repository, err := repository()
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{"CONTRACTS": filepath.Join(repository, "deploy", "local", "contracts"), "SHOP": binaries["shop"], "SHOP_LOG": w.path("shop.log"), "DATA": w.path("mesh")}
 	for name, addr := range w.addr {
 		values[name] = addr
 	}
