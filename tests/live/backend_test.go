@@ -22,7 +22,7 @@ import (
 )
 
 // prompt is what "fast" may take when a backend is gone: far less than the default deadline of a minute, and enough for a loaded machine.
-const prompt = 10 * time.Second
+const prompt = 30 * time.Second
 
 // TestBackendDiesAndReturns kills a backend with calls in flight through every door, and brings it back.
 func TestBackendDiesAndReturns(t *testing.T) {
