@@ -81,6 +81,14 @@ func TestOddRules(t *testing.T) {
 			`{"type":"string","description":"None of \"x\"."}`, `{"type":"string","not":{"enum":["x"]}}`,
 		},
 		{
+			`string a = 1 [(buf.validate.field).string = {not_in: ["\xfe", "\xff"]}];`,
+			`{"type":"string","description":"None of \"\"."}`, "{\"type\":\"string\",\"not\":{\"enum\":[\"\ufffd\"]}}",
+		},
+		{
+			`enum E { E_A = 0; } optional E a = 1 [(buf.validate.field).enum = {not_in: [5, 5]}];`,
+			`{"type":"string","enum":["E_A"]}`, `{"anyOf":[{"type":"string","enum":["E_A"]},{"type":"integer","not":{"enum":[5]}}]}`,
+		},
+		{
 			`string a = 1 [(buf.validate.field).string.max_len = 18446744073709551615];`,
 			`{"type":"string","description":"At most 18446744073709551615 characters."}`, `{"type":"string","description":"At most 18446744073709551615 characters."}`,
 		},

@@ -28,7 +28,7 @@ func enumRules(n *node, ed protoreflect.EnumDescriptor, r *validate.EnumRules) (
 		keepNumbers(n, ed, allowed, named, numbers...)
 		if len(r.GetNotIn()) > 0 && len(n.anyOf) > 1 && !named {
 			var not []string
-			for _, v := range r.GetNotIn() {
+			for _, v := range distinct(r.GetNotIn()) {
 				not = append(not, strconv.Itoa(int(v)))
 			}
 			n.anyOf[1].set("not", `{"enum":[`+strings.Join(not, ",")+`]}`)

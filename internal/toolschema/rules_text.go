@@ -47,6 +47,15 @@ func distinct[T comparable](vs []T) []T {
 	return out
 }
 
+// texts returns the values as JSON can hold them, each once.
+func texts(vs []string) []string {
+	out := make([]string, len(vs))
+	for i, s := range vs {
+		out[i] = strings.ToValidUTF8(s, "\ufffd")
+	}
+	return distinct(out)
+}
+
 // atLeast raises a lower bound to one.
 func (n *node) atLeast(key, words string) {
 	for _, f := range n.facts {
@@ -113,10 +122,10 @@ func stringRules(n *node, r *validate.StringRules) (zeroFails bool) {
 		zeroFails = r.GetConst() != ""
 	}
 	if len(r.GetIn()) > 0 {
-		n.enum = distinct(r.GetIn())
+		n.enum = texts(r.GetIn())
 		zeroFails = zeroFails || !slices.Contains(r.GetIn(), "")
 	}
-	if not := distinct(r.GetNotIn()); len(not) > 0 {
+	if not := texts(r.GetNotIn()); len(not) > 0 {
 		n.fact("not", `{"enum":[`+strings.Join(rawStrings(not), ",")+`]}`, listWords("None of ", quotedAll(not)))
 		zeroFails = zeroFails || slices.Contains(r.GetNotIn(), "")
 	}
