@@ -17,6 +17,7 @@ const module = "github.com/toolway/toolway/"
 var layers = map[string]int{
 	"gen":                      0,
 	"internal/apart":           0,
+	"internal/buffer":          0,
 	"internal/nearmiss":        0,
 	"internal/origin":          0,
 	"internal/relay":           0,

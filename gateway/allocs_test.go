@@ -7,11 +7,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/toolway/toolway/gateway"
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 )
 
@@ -62,6 +67,34 @@ func TestAllocationsDoNotGrow(t *testing.T) {
 	}
 	if few, many := of(10), of(10_000); many > few {
 		t.Errorf("%v allocations with 10,000 routes, %v with 10", many, few)
+	}
+}
+
+// TestLargeRepliesAreNotAllocated has the JSON of a large reply written into a buffer that is used again.
+func TestLargeRepliesAreNotAllocated(t *testing.T) {
+	const size = 1 << 20
+	wire := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), strings.Repeat("x", size))
+	g := gateway.New(gateway.Config{Catalog: catalog.Fixed(librarySnapshot(t)), Handler: func(stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(&call.Frame{}); err != nil {
+			return err
+		}
+		return stream.SendMsg(call.NewFrame(call.FromContext(stream.Context()).Method.Desc.Output(), wire))
+	}})
+	const rounds = 50
+	var before, after runtime.MemStats
+	for i := range rounds + 1 {
+		if i == 1 { // there is a buffer now
+			runtime.ReadMemStats(&before)
+		}
+		res := &counted{discard: discard{h: http.Header{}}}
+		g.ServeHTTP(res, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/shelves/1/books/2", http.NoBody))
+		if res.status != http.StatusOK {
+			t.Fatalf("status %d", res.status)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / rounds; each > size/4 { // a collection may take the buffer
+		t.Errorf("%d bytes allocated for each reply of %d", each, size)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/buffer"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/identity"
@@ -29,29 +29,7 @@ const (
 	replayedHeader  = "Idempotent-Replayed"
 	ndjson          = "application/x-ndjson"
 	eventStream     = "text/event-stream"
-	// pooledBytes is the largest buffer that is kept for the next request.
-	pooledBytes = 64 << 10
 )
-
-// bodies holds *[]byte for request and reply bodies.
-var bodies = sync.Pool{New: func() any { return new([]byte) }}
-
-// takeBuffer returns an empty buffer of the pool. It is not nil.
-func takeBuffer() []byte {
-	b := (*bodies.Get().(*[]byte))[:0]
-	if b == nil {
-		b = make([]byte, 0, 512)
-	}
-	return b
-}
-
-// giveBuffer gives a buffer to the pool. Nothing may use its bytes any more.
-func giveBuffer(b []byte) {
-	if cap(b) > 0 && cap(b) <= pooledBytes {
-		b = b[:0]
-		bodies.Put(&b)
-	}
-}
 
 // ids name one request.
 type ids struct {
@@ -211,13 +189,11 @@ func (s *requestSource) blame(err error) error {
 
 // unary runs a call with one reply: nothing is written before the call has ended.
 func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call, requests *requestSource) {
-	buf := bodies.Get().(*[]byte)
-	body := (*buf)[:0]
+	var body *[]byte // nil until there is a reply
 	defer func() {
-		if cap(body) <= pooledBytes {
-			*buf = body[:0]
+		if body != nil {
+			buffer.Give(body)
 		}
-		bodies.Put(buf)
 	}()
 	var replied bool
 	var etag []byte
@@ -230,7 +206,8 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 		if m.etags.reply != nil && reads(x.r) {
 			etag, _ = m.etags.reply.AppendText(nil, f.Bytes())
 		}
-		body, contentType, err = g.appendReply(body, m, f)
+		body = buffer.Take(buffer.ForJSON(f.Len()))
+		*body, contentType, err = g.appendReply(*body, m, f)
 		return err
 	}, nil)
 	if requests.interrupt != nil {
@@ -251,7 +228,7 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 	}
 	h := x.w.Header()
 	g.replyHeader(h, stream.Header())
-	same := fresh(h, x.r, &c.Freshness, body, etag)
+	same := fresh(h, x.r, &c.Freshness, *body, etag)
 	if failedMatch(x.r, h.Get("ETag")) { // before If-None-Match: RFC 9110 section 13.2.2
 		g.fail(x, m.method.Backend, refuse(http.StatusPreconditionFailed, codes.Aborted, "If-Match: what there is now has another etag"))
 		return
@@ -261,7 +238,7 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 		return
 	}
 	setContentType(h, contentType, m.rawResponse)
-	g.write(x, http.StatusOK, body)
+	g.write(x, http.StatusOK, *body)
 }
 
 // appendReply appends a reply in the form that the route asks for.

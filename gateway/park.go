@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/toolway/toolway/internal/buffer"
 )
 
 // A stream over HTTP/1 holds some 25 KiB of net/http: a goroutine with a deep stack, one that waits for the caller to go, and the buffers of the
@@ -157,12 +159,12 @@ func (o *writer) dropped(ctx context.Context) {
 
 // write sends what is given as a chunk of the answer, and its end after the last, in one write.
 func (o *writer) write(p *parked, out []byte, last bool) error {
-	framed := takeBuffer()
+	framed := *buffer.Take(len(out) + 32)
 	if p.chunked && len(out) > 0 {
 		framed = append(strconv.AppendUint(framed, uint64(len(out)), 16), "\r\n"...)
 	}
 	framed = append(framed, out...)
-	giveBuffer(out)
+	buffer.Give(&out)
 	if p.chunked && len(out) > 0 {
 		framed = append(framed, "\r\n"...)
 	}
@@ -174,7 +176,7 @@ func (o *writer) write(p *parked, out []byte, last bool) error {
 	}
 	p.beat.Reset(o.gateway.heartbeat)
 	_, err := p.conn.Write(framed)
-	giveBuffer(framed)
+	buffer.Give(&framed)
 	return err
 }
 

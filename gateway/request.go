@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/toolway/toolway/internal/buffer"
 	"github.com/toolway/toolway/internal/transcode"
 )
 
@@ -17,14 +18,12 @@ func (g *Gateway) requestWire(r *http.Request, m match) ([]byte, error) {
 	var wire, body []byte
 	var err error
 	if hasBody(r) {
-		buf := bodies.Get().(*[]byte)
+		buf := buffer.Take(int(max(0, min(r.ContentLength, g.maxBody))) + bytes.MinRead)
 		defer func() {
-			if cap(body) <= pooledBytes {
-				*buf = body[:0]
-			}
-			bodies.Put(buf)
+			*buf = body
+			buffer.Give(buf)
 		}()
-		if body, err = g.readBody((*buf)[:0], r); err != nil {
+		if body, err = g.readBody(*buf, r); err != nil {
 			return nil, err
 		}
 		if wire, err = m.appendBody(make([]byte, 0, len(body)+64), r.Header, body); err != nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/buffer"
 	"github.com/toolway/toolway/internal/call"
 )
 
@@ -133,7 +134,7 @@ type writer struct {
 	err     error // of the chain; valid when finish is closed
 
 	mu          sync.Mutex
-	pending     []byte // nil, or of the pool
+	pending     []byte // nil, or from buffer.Take
 	md          metadata.MD
 	contentType string
 	replayed    bool
@@ -228,7 +229,7 @@ func (o *writer) message(ctx context.Context, m match, f *call.Frame) error {
 
 func (o *writer) encode(m match, f *call.Frame) (err error) {
 	if o.pending == nil {
-		o.pending = takeBuffer()
+		o.pending = *buffer.Take(buffer.ForJSON(f.Len()))
 	}
 	before := len(o.pending)
 	defer func() {
@@ -355,7 +356,7 @@ func (o *writer) beat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.form == events && o.committed && !o.ended && len(o.pending) == 0 {
-		o.pending = append(takeBuffer(), ": keep-alive\n\n"...)
+		o.pending = append(*buffer.Take(0), ": keep-alive\n\n"...)
 		o.notify()
 	}
 }
@@ -399,7 +400,7 @@ func (o *writer) send(ctx context.Context, to *sink, last bool) (bool, error) {
 	if _, err := to.w.Write(out); err != nil {
 		return true, err
 	}
-	giveBuffer(out)
+	buffer.Give(&out)
 	if last && o.trailer != nil && o.form == lines {
 		to.w.Header().Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(o.trailer.Code())))
 	}

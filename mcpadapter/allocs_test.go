@@ -3,10 +3,18 @@
 package mcpadapter_test
 
 import (
+	"bytes"
 	"net/http"
+	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/mcpadapter"
 )
@@ -39,6 +47,46 @@ func TestAllocationsDoNotGrow(t *testing.T) {
 		if many > few {
 			t.Errorf("%s: %v allocations with 1,000 tools, %v with 10", c.method, many, few)
 		}
+	}
+}
+
+// TestLargeRepliesAreNotAllocated has the JSON of a large reply, and the answer with it, written into buffers that are used again.
+func TestLargeRepliesAreNotAllocated(t *testing.T) {
+	const size = 1 << 20
+	wire := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), strings.Repeat("x", size))
+	snapshot, err := catalog.Static("shop", compile(t, shopProto))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cat := &mutableCatalog{}
+	cat.current.Store(snapshot)
+	door := mcpadapter.New(mcpadapter.Config{Catalog: cat, MaxResultBytes: 2 * size, Handler: func(stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(&call.Frame{}); err != nil {
+			return err
+		}
+		return stream.SendMsg(call.NewFrame(nil, wire))
+	}}).HTTPHandler()
+	const rounds, params = 50, `"name":"orders_get","arguments":{"id":7}`
+	body := message("1", "tools/call", params, "-", "")
+	var before, after runtime.MemStats
+	for i := range rounds + 1 {
+		if i == 1 { // there are buffers now
+			runtime.ReadMemStats(&before)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = headerOf("2025-11-25", "tools/call", params, "")
+		res := &discard{header: http.Header{}}
+		door.ServeHTTP(res, req)
+		if length, _ := strconv.Atoi(res.header.Get("Content-Length")); res.status != http.StatusOK || length < 2*size {
+			t.Fatalf("status %d, %d bytes", res.status, length)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / rounds; each > size/4 { // a collection may take the buffers
+		t.Errorf("%d bytes allocated for each reply of %d", each, size)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolway/toolway/internal/buffer"
 )
 
 const (
@@ -25,14 +27,16 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return &scratch{} }}
 
-// maxScratch keeps a rare large message from staying in memory.
-const maxScratch = 256 << 10
-
 // free gives s back. Nothing may use its bytes any more.
 func (s *scratch) free() {
-	if cap(s.body)+cap(s.reply)+cap(s.out) <= maxScratch {
-		scratches.Put(s)
+	for _, b := range []*[]byte{&s.body, &s.reply, &s.out} {
+		if cap(*b) > buffer.Small { // not for small messages
+			large := *b
+			buffer.Give(&large)
+			*b = nil
+		}
 	}
+	scratches.Put(s)
 }
 
 // quickAnswer is the answer to a request of the fast path, framed as an event. Its pieces belong to a scratch, or are shared with others.
@@ -88,6 +92,9 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 		if res, err = a.call(ctx, toolCall{
 			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, log: from.log, begin: from.begin, client: from.client, buffer: &s.reply,
 		}); err == nil {
+			s.out = out
+			buffer.Room(&s.out, res.size())
+			out = s.out
 			out = a.appendMeta(append(out, `,"result":{`...), res.meta, q.modern())
 			out = append(res.append(out, q.modern()), "}}"...)
 		}

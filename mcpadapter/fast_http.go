@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolway/toolway/internal/buffer"
 )
 
 const (
@@ -107,7 +109,7 @@ func plainName(name string) string {
 // readBody reads what r has to say into s.
 func readBody(r io.Reader, announced int64, s *scratch) error {
 	s.body = s.body[:0]
-	if n := min(announced, maxScratch/4) + 1; int64(cap(s.body)) < n {
+	if n := min(announced+1, buffer.Small); int64(cap(s.body)) < n {
 		s.body = make([]byte, 0, max(n, 1024))
 	}
 	for {

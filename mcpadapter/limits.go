@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/toolway/toolway/internal/buffer"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/object"
 	"github.com/toolway/toolway/internal/toolschema"
@@ -38,7 +39,9 @@ func (k *keeper) keepReply(wire []byte) error {
 	if k.maxItems > 0 || k.maxDepth > 0 {
 		o.MaxBytes, o.MaxItems, o.MaxDepth, o.Cut = k.maxBytes, k.maxItems, k.maxDepth, &cut
 	}
-	out, err := k.method.Response().AppendJSON(k.json[:0], wire, o)
+	k.json = k.json[:0]
+	buffer.Room(&k.json, min(buffer.ForJSON(len(wire)), k.maxBytes+1))
+	out, err := k.method.Response().AppendJSON(k.json, wire, o)
 	if err != nil {
 		return k.unwritable(wire, err)
 	}

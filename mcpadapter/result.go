@@ -55,6 +55,18 @@ func (r *result) append(dst []byte, modern bool) []byte {
 	return dst
 }
 
+// size is about how long the result is: rather more than less.
+func (r *result) size() int {
+	n := 1<<10 + len(r.instead) + len(r.structured)
+	if r.echo {
+		n += len(r.structured) + len(r.structured)/4 // with what escapes its quotation marks
+	}
+	for _, block := range r.content {
+		n += len(block) + 1
+	}
+	return n
+}
+
 func (r *result) addText(text []byte) {
 	block := append(make([]byte, 0, len(text)+len(text)/8+32), `{"type":"text","text":`...)
 	r.content = append(r.content, append(appendString(block, text), '}'))
