@@ -112,7 +112,7 @@ func TestCut(t *testing.T) {
 		},
 	})
 	m := newMesh(t, meshOptions{targets: []string{addr}})
-	ctx := within(t, 30*time.Second)
+	ctx := within(t)
 	c := testpb.NewTestServiceClient(m.door)
 	calls := map[string]func() error{
 		"server stream": func() error {
