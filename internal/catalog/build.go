@@ -193,8 +193,8 @@ func (b *builder) nameTools(order []*Method) {
 			continue
 		}
 		if owner := b.byTool[m.Tool.Name]; owner != nil {
-			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the tool is listed as %q instead; %s the tool_name option on one method",
-				m.Tool.Name, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name, m.info.long, mendClash(m.Backend, owner.Backend))
+			b.find(m.Backend, "tool-clash", SeverityError, m.Tool.Name, "tool name %q of %s (backend %q) is taken: %s (backend %q) comes first and has it; the tool is listed as %q instead; %s the tool_name option on one method%s",
+				m.Tool.Name, m.Desc.FullName(), m.Backend.Name, owner.Desc.FullName(), owner.Backend.Name, m.info.long, mendClash(m.Backend, owner.Backend), mendPackages(m, owner))
 			m.Tool.Name = m.info.long
 			late = append(late, m)
 			continue
@@ -219,6 +219,15 @@ func mendClash(a, b *Backend) string {
 		return "set"
 	}
 	return "set a tool prefix on one backend, or"
+}
+
+// mendPackages goes on with what mends many clashes at once: packages of one backend can be told apart as two.
+func mendPackages(a, b *Method) string {
+	pkg := a.Desc.ParentFile().Package()
+	if a.Backend != b.Backend || pkg == "" || pkg == b.Desc.ParentFile().Package() {
+		return ""
+	}
+	return fmt.Sprintf(`, or list the backend twice, once with services: ["%s.*"] and a tool_prefix`, pkg)
 }
 
 // list gives m's tool its name and, unless it is withdrawn, a place in the list.

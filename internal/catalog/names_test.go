@@ -84,7 +84,7 @@ func TestToolClash(t *testing.T) {
 		t.Errorf("api_get = %s, want the earlier full name", m.FullMethod)
 	}
 	f := finding(t, s, "tool-clash")
-	for _, want := range []string{"shop.v1.Api.Get", "shop_v1.Api.Get", "; set the tool_name option", s.Method("/shop_v1.Api/Get").Tool.Name} {
+	for _, want := range []string{"shop.v1.Api.Get", "shop_v1.Api.Get", `; set the tool_name option on one method, or list the backend twice, once with services: ["shop_v1.*"] and a tool_prefix`, s.Method("/shop_v1.Api/Get").Tool.Name} {
 		if !strings.Contains(f.Message, want) {
 			t.Errorf("clash = %q, want it to say %q", f.Message, want)
 		}
@@ -95,6 +95,11 @@ func TestToolClash(t *testing.T) {
 	set.File[0], set.File[1] = set.File[1], set.File[0]
 	if again := static(t, set); again.Version() != s.Version() {
 		t.Errorf("the order of files decides the clash")
+	}
+	both := []catalog.Source{catalog.File(writeSet(t, "both.binpb", set))}
+	twice := open(t, catalog.Config{Backends: []catalog.BackendConfig{{Name: "a", Sources: both, Services: []string{"shop.v1.*"}}, {Name: "b", Sources: both, Services: []string{"shop_v1.*"}, ToolPrefix: "old"}}})
+	if got := strings.Join(toolNames(twice.Snapshot()), " "); got != "api_get old_api_get" {
+		t.Errorf("tools of the backend listed twice = %q, want the clash gone", got)
 	}
 	a, b := writeSet(t, "a.binpb", compileOne(t, sources["a.proto"])), writeSet(t, "b.binpb", compileOne(t, sources["b.proto"]))
 	two := open(t, catalog.Config{Backends: []catalog.BackendConfig{{Name: "a", Sources: []catalog.Source{catalog.File(a)}}, {Name: "b", Sources: []catalog.Source{catalog.File(b)}}}})
