@@ -66,7 +66,7 @@ func (f *sourceFlags) load() (mesh.Config, error) {
 	for _, v := range f.backends {
 		b, err := mesh.ParseBackend(v)
 		if err != nil {
-			return c, err
+			return c, fmt.Errorf("--backend %q: %w", v, err)
 		}
 		if err := c.AddBackend(b); err != nil {
 			return c, err

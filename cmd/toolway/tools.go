@@ -57,7 +57,7 @@ func openMesh(ctx context.Context, f *sourceFlags, wait time.Duration) (*mesh.Me
 		}
 		b, err := mesh.ParseBackend(o.LoginTo + "=" + target)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--mesh: %w", err)
 		}
 		c.Backends = append(c.Backends, b)
 		o.Login = credential(f.tokenFile)

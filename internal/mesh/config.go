@@ -449,7 +449,7 @@ func ParseBackend(v string) (Backend, error) {
 		}
 	}
 	if err := checkTarget(target); err != nil {
-		return b, fmt.Errorf("--backend %q: %w", v, err)
+		return b, err
 	}
 	b.Targets = []string{target}
 	if b.Name == "" {

@@ -130,6 +130,7 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"nothing to serve", []string{"serve"}, []string{"--backend 127.0.0.1:50051"}},
 		{"no port", []string{"serve", "--backend", "orders"}, []string{`"orders"`, "no port"}},
+		{"no port of a mesh", []string{"tools", "list", "--mesh", "orders"}, []string{`--mesh: target "orders" has no port`}},
 		{"no host", []string{"serve", "--backend", ":50051"}, []string{"127.0.0.1:50051"}},
 		{"unknown command", []string{"sevre"}, []string{"sevre"}},
 		{"unknown flag", []string{"serve", "--bakend", "x:1"}, []string{"--bakend"}},
