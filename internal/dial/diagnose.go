@@ -13,6 +13,7 @@ const closedAtOnce = "the backend closed the connection at once: it may want a c
 
 // symptoms are what grpc-go, crypto/tls and the operating system say, most telling first.
 var symptoms = []symptom{
+	{"bootstrap config", "targets with xds: need a control plane: name its bootstrap file in the environment variable GRPC_XDS_BOOTSTRAP"},
 	{"first record does not look like a TLS handshake", "the backend speaks plaintext, but TLS is configured for it: remove tls, or use the port that serves TLS"},
 	{"missing selected ALPN property", `the backend (or a load balancer before it) speaks TLS but does not negotiate "h2" by ALPN: turn ALPN on there, or set allow_no_alpn for this backend`},
 	{"no application protocol", `the backend speaks TLS but refuses "h2" by ALPN: it is no gRPC server, or HTTP/2 is turned off there`},

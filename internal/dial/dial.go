@@ -60,7 +60,8 @@ type Config struct {
 	Name string
 	// Targets are one or more gRPC targets: "host:port" and "dns:///host:port" are resolved by DNS and again when connections fail,
 	// "unix:/path" and "unix-abstract:name" are sockets, "passthrough:///address" is taken as it is. The addresses of all targets are
-	// used in turn (round robin). "xds:" is not linked into this binary.
+	// used in turn (round robin). "xds:///service" asks a control plane, which the environment variable GRPC_XDS_BOOTSTRAP names, for the
+	// endpoints and how to use them; it is the only target then, and what is said here of balancing, health and bounds on connections does not hold.
 	Targets []string
 	// TLS says how to encrypt. Nil means plaintext.
 	TLS *TLS
@@ -119,7 +120,7 @@ func Open(cfg Config) (*Conn, error) {
 		target = several.target()
 		opts = append(opts, grpc.WithResolvers(several))
 	}
-	p := &pool{most: cfg.MaxConnections, idle: cmp.Or(cfg.IdleAfter, DefaultIdleAfter), stop: make(chan struct{})}
+	p := &pool{controlled: controlled(target), most: cfg.MaxConnections, idle: cmp.Or(cfg.IdleAfter, DefaultIdleAfter), stop: make(chan struct{})}
 	p.dial = func(m *member) (*grpc.ClientConn, error) {
 		own := append(slices.Clone(opts), grpc.WithTransportCredentials(&counting{creds, m}))
 		return grpc.NewClient(target, append(own, cfg.Options...)...)
@@ -154,8 +155,6 @@ func options(cfg Config) (credentials.TransportCredentials, []grpc.DialOption, e
 	opts := []grpc.DialOption{
 		grpc.WithUserAgent(userAgent),
 		grpc.WithDisableRetry(),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, policy)),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(recv), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
@@ -165,6 +164,9 @@ func options(cfg Config) (credentials.TransportCredentials, []grpc.DialOption, e
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
 			MinConnectTimeout: connectTimeout,
 		}),
+	}
+	if !controlled(cfg.Targets[0]) {
+		opts = append(opts, grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, policy)))
 	}
 	if cfg.Authority != "" {
 		opts = append(opts, grpc.WithAuthority(cfg.Authority))

@@ -137,7 +137,7 @@ func TestRefusedTargets(t *testing.T) {
 	}{
 		{nil, `backend "b" has no target; give one as host:port, dns:///host:port or unix:/path`},
 		{[]string{"https://api.example.com:443"}, `a gRPC target has no "https" scheme; write "api.example.com:443", and ask for TLS separately`},
-		{[]string{"xds:///svc"}, "xds is not linked into this binary; use dns:///host:port"},
+		{[]string{"localhost:1", "xds:///svc"}, "a control plane names all endpoints of the backend"},
 		{[]string{"/run/x.sock"}, "is a path; write unix:/run/x.sock for a socket"},
 		{[]string{"example.com"}, `target "example.com": want host:port`},
 		{[]string{"etcd://x:1"}, `unknown scheme "etcd"`},

@@ -30,10 +30,11 @@ const (
 // The first connection is there from the start, for unary calls. Others are made when all that there are for unary calls, or for streams, are full,
 // and closed when they have been idle for a while.
 type pool struct {
-	first *member
-	dial  func(*member) (*grpc.ClientConn, error)
-	most  int // connections, the first included
-	idle  time.Duration
+	first      *member
+	dial       func(*member) (*grpc.ClientConn, error)
+	most       int  // connections, the first included
+	controlled bool // balanced by a control plane's policy, which counts no calls
+	idle       time.Duration
 
 	mu       sync.Mutex
 	calls    []*member // besides first
@@ -316,6 +317,9 @@ func (p *pool) openOn(ctx context.Context, m *member, desc *grpc.StreamDesc, met
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if p.controlled {
+		opts = append(opts, m.counted())
 	}
 	return m.cc.NewStream(ctx, desc, method, opts...)
 }

@@ -28,6 +28,9 @@ func checkTargets(cfg Config) ([]string, error) {
 		}
 		out[i] = full
 	}
+	if err := checkAlone(out); err != nil {
+		return nil, fmt.Errorf("backend %q: %w", cfg.Name, err)
+	}
 	return out, nil
 }
 
@@ -39,8 +42,6 @@ func fullTarget(target string) (string, error) {
 		switch u.Scheme {
 		case "http", "https", "grpc", "grpcs":
 			return "", fmt.Errorf("target %q: a gRPC target has no %q scheme; write %q, and ask for TLS separately", target, u.Scheme, u.Host)
-		case "xds":
-			return "", fmt.Errorf("target %q: xds is not linked into this binary; use dns:///host:port", target)
 		}
 		if strings.Contains(target, "://") {
 			return "", fmt.Errorf("target %q: unknown scheme %q; use host:port, dns:///host:port or unix:/path", target, u.Scheme)

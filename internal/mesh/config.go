@@ -68,7 +68,7 @@ type Config struct {
 type Backend struct {
 	// Name is unique: [a-z0-9][a-z0-9-]*, at most 63 characters. Default: made from the first target.
 	Name string `yaml:"name"`
-	// Targets are gRPC targets: host:port, dns:///host:port, unix:/path; calls go round robin over those that are healthy.
+	// Targets are gRPC targets: host:port, dns:///host:port, unix:/path, or one xds:///service; calls go round robin over those that are healthy.
 	Targets []string `yaml:"targets"`
 	// Descriptors are files with descriptor sets or buf images. They supply comments, and the contract where the server has no reflection.
 	Descriptors []string `yaml:"descriptors"`
@@ -391,6 +391,11 @@ func checkTarget(t string) error {
 		_, rest, _ = strings.Cut(strings.TrimPrefix(rest, "//"), "/")
 		if rest == "" {
 			return fmt.Errorf("target %q has no host: write %s:///host:port", t, scheme)
+		}
+		return nil
+	case scheme == "xds":
+		if _, name, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "/"); name == "" {
+			return fmt.Errorf("target %q has no service: write xds:///service, as the control plane calls it", t)
 		}
 		return nil
 	case strings.HasPrefix(rest, "//"):

@@ -128,7 +128,8 @@ func TestNormaliseRefuses(t *testing.T) {
 		{"no metadata key", mesh.Config{Metadata: mesh.Metadata{Allow: []string{"bad key"}}}, "metadata.allow: "},
 		{"impossible port", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:99999"}}}}, `port "99999"`},
 		{"path in a target", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"127.0.0.1:1/"}}}}, `port "1/"`},
-		{"unknown scheme", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"xds:///orders"}}}}, `scheme "xds" is not served`},
+		{"unknown scheme", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"zk:///orders"}}}}, `scheme "zk" is not served`},
+		{"no service", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"xds:///"}}}}, `write xds:///service`},
 		{"socket without path", mesh.Config{Backends: []mesh.Backend{{Name: "a", Targets: []string{"unix:"}}}}, "has no path"},
 		{"default above cap", mesh.Config{Deadline: mesh.Deadline{Default: mesh.Duration(time.Hour)}}, "above deadline.max"},
 	} {
