@@ -89,15 +89,15 @@ func (s *audited) fill(r *toolwayv1.AuditRecord, c *call.Call) {
 	}
 	var arguments, result []byte
 	switch {
-	case s.requestHash != nil:
-		arguments = s.requestHash.Sum(nil)
+	case s.requestHash.hash != nil:
+		arguments = s.requestHash.hash.Sum(nil)
 	case s.argumentsRead:
 		arguments = s.argumentsSum[:]
 	}
 	r.Arguments, r.ArgumentsCut, r.Requests = s.arguments, s.cut.More > 0 || len(s.cut.Places) > 0, s.requests
 	switch {
-	case s.resultHash != nil:
-		result = s.resultHash.Sum(nil)
+	case s.resultHash.hash != nil:
+		result = s.resultHash.hash.Sum(nil)
 	case s.results > 0:
 		result = s.resultSum[:]
 	}

@@ -2,6 +2,7 @@ package interceptors
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"hash"
 	"sync"
 
@@ -40,7 +41,7 @@ type audited struct {
 
 	// Of the requests.
 	requests      int64
-	requestHash   hash.Hash // of a stream
+	requestHash   digest // of a stream
 	argumentsSum  [sha256.Size]byte
 	argumentsRead bool // argumentsSum is set
 	arguments     string
@@ -50,7 +51,7 @@ type audited struct {
 	results     int64
 	resultBytes int64
 	resultSum   [sha256.Size]byte
-	resultHash  hash.Hash // of a stream, or of a reply in several buffers
+	resultHash  digest // of a stream, or of a reply in several buffers
 	sideEffect  string
 }
 
@@ -153,13 +154,11 @@ func (s *audited) capture(f *call.Frame) {
 
 // stream notes one message of a request stream.
 func (s *audited) stream(f *call.Frame) {
-	if s.requestHash == nil {
-		s.requestHash = sha256.New()
-	}
 	b := scratches.Get().(*scratch)
 	defer b.release()
 	wire, ok := s.canonicalOf(f, b)
-	delimited(s.requestHash, wire)
+	s.requestHash.begin(len(wire))
+	s.requestHash.add(wire)
 	if s.requests == 0 {
 		s.show(wire, ok, b)
 	}
@@ -191,11 +190,20 @@ func (s *audited) show(wire []byte, ok bool, b *scratch) {
 	s.arguments = string(json)
 }
 
-// delimited hashes a message after its length as a varint.
-func delimited(h hash.Hash, wire []byte) {
-	var n [10]byte
-	h.Write(protowire.AppendVarint(n[:0], uint64(len(wire))))
-	h.Write(wire)
+// digest is a SHA-256 of messages. The zero value is that of none.
+type digest struct {
+	hash   hash.Hash // nil: nothing yet
+	length [binary.MaxVarintLen64]byte
+}
+
+// begin adds the length of the message that follows, as a varint.
+func (d *digest) begin(size int) { d.add(binary.AppendUvarint(d.length[:0], uint64(size))) } //nolint:gosec // lengths
+
+func (d *digest) add(b []byte) {
+	if d.hash == nil {
+		d.hash = sha256.New()
+	}
+	d.hash.Write(b)
 }
 
 // SendMsg hashes what was sent.
@@ -230,19 +238,15 @@ func (s *audited) sent(f *call.Frame) {
 	}
 	switch {
 	case s.facts.kind.Server:
-		if s.resultHash == nil {
-			s.resultHash = sha256.New()
-		}
-		var n [10]byte
-		s.resultHash.Write(protowire.AppendVarint(n[:0], uint64(size)))
+		s.resultHash.begin(size)
+	case len(parts) == 0:
+		s.resultSum = sha256.Sum256(nil)
 	case len(parts) == 1:
 		s.resultSum = sha256.Sum256(parts[0].ReadOnlyData())
 		return
-	default:
-		s.resultHash = sha256.New()
 	}
 	for _, p := range parts {
-		s.resultHash.Write(p.ReadOnlyData())
+		s.resultHash.add(p.ReadOnlyData())
 	}
 }
 
