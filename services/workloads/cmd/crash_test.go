@@ -185,7 +185,7 @@ func TestOneService(t *testing.T) {
 // its events came, at the watch and at a webhook, once each when repeats are left out.
 func TestKilledAtRandom(t *testing.T) {
 	databases := map[string]func(t *testing.T) []string{
-		"sqlite": func(t *testing.T) []string { return []string{"--data", t.TempDir()} },
+		"sqlite":   func(t *testing.T) []string { return []string{"--data", t.TempDir()} },
 		"postgres": func(t *testing.T) []string { return []string{"--database-url", postgres(t)} },
 	}
 	for name, database := range databases {
