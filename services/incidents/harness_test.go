@@ -229,7 +229,7 @@ func (f *tools) shop() {
 func (f *tools) restarted() bool { return len(f.got("RestartWorkload")) > 0 }
 
 func numbers(v float64) *metricsv1.QueryInstantResponse {
-	return &metricsv1.QueryInstantResponse{Series: []*metricsv1.Series{{Samples: []*metricsv1.Sample{{Value: v}}}}}
+	return &metricsv1.QueryInstantResponse{Series: []*metricsv1.Series{{Samples: []*metricsv1.Sample{{Value: proto.Float64(v)}}}}}
 }
 
 func action(r proto.Message, state workloadsv1.Action_State) *workloadsv1.Action {

@@ -70,7 +70,7 @@ func (s Series) proto() *metricsv1.Series {
 		p.Samples = make([]*metricsv1.Sample, len(s.Samples))
 	}
 	for i, sample := range s.Samples {
-		p.Samples[i] = &metricsv1.Sample{Time: timestamppb.New(cursor(sample.Time).time()), Value: sample.Value}
+		p.Samples[i] = &metricsv1.Sample{Time: timestamppb.New(cursor(sample.Time).time()), Value: proto.Float64(sample.Value)}
 	}
 	return p
 }

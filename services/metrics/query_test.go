@@ -26,7 +26,7 @@ func show(s *metricsv1.Series) string {
 	slices.Sort(names)
 	text := "{" + strings.Join(names, ",") + "}"
 	for _, sample := range s.Samples {
-		text += fmt.Sprintf(" %.9g", sample.Value)
+		text += fmt.Sprintf(" %.9g", sample.GetValue())
 	}
 	return text
 }

@@ -57,7 +57,7 @@ func TestRemoteNativeHistogram(t *testing.T) {
 	becomes(t, client, `wait_seconds`,
 		"{__histogram__=sum,__name__=wait_seconds,instance="+host+",job=shop} 4.5", "{__histogram__=count,__name__=wait_seconds,instance="+host+",job=shop} 2")
 	resp, err := client.QueryRange(within(t), &metricsv1.QueryRangeRequest{Query: `sum(wait_seconds)`, MaxPoints: 1})
-	if err != nil || len(resp.Series) != 2 || resp.Series[0].Labels["__histogram__"] != "sum" || resp.Series[0].Samples[0].Value != 4.5 {
+	if err != nil || len(resp.Series) != 2 || resp.Series[0].Labels["__histogram__"] != "sum" || resp.Series[0].Samples[0].GetValue() != 4.5 {
 		t.Errorf("over a range = %v, %v, want sum and count", resp, err)
 	}
 }
@@ -75,7 +75,7 @@ func TestRemoteCredentials(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}
 	ask := func(client metricsv1.MetricServiceClient) error {
 		resp, err := client.QueryInstant(within(t), &metricsv1.QueryInstantRequest{Query: "1 + 1"})
-		if err == nil && resp.Series[0].Samples[0].Value != 2 {
+		if err == nil && resp.Series[0].Samples[0].GetValue() != 2 {
 			err = fmt.Errorf("1 + 1 = %v", resp)
 		}
 		return err

@@ -214,14 +214,14 @@ func TestScrapeRefuses(t *testing.T) {
 			becomes(t, client, `up`, "{__name__=up,instance="+page.host()+",job=shop} 0")
 			eventually(t, "several scrapes", func() bool {
 				resp, err := client.QueryInstant(within(t), &metricsv1.QueryInstantRequest{Query: `count_over_time(up[1h])`})
-				return err == nil && len(resp.Series) == 1 && resp.Series[0].Samples[0].Value > 2
+				return err == nil && len(resp.Series) == 1 && resp.Series[0].Samples[0].GetValue() > 2
 			})
 			if n := strings.Count(log.String(), "scrape failed"); n != 1 || !strings.Contains(log.String(), test.want) {
 				t.Errorf("log = %s, want one line with %q", log.String(), test.want)
 			}
 			// Another reason is told too, once.
 			page.say(http.StatusTeapot, "text/plain", "")
-			eventually(t, "the other reason is told", func() bool { return strings.Contains(log.String(), "418") })
+			eventually(t, "the other reason is told", func() bool { return strings.Contains(log.String(), "answered 418") })
 			page.say(http.StatusOK, test.contentType, test.body)
 			scraped := page.scraped()
 			eventually(t, "it is scraped again", func() bool { return page.scraped() > scraped+2 })
@@ -330,7 +330,7 @@ func TestStoreBounds(t *testing.T) {
 		oldest := engine.Oldest()
 		for _, s := range resp.Series {
 			first, last := s.Samples[0], s.Samples[len(s.Samples)-1]
-			if first.Time.AsTime().Before(oldest) || first.Time.AsTime().Sub(oldest) > time.Second || last.Value != 999 || len(s.Samples) != int(last.Value-first.Value)+1 {
+			if first.Time.AsTime().Before(oldest) || first.Time.AsTime().Sub(oldest) > time.Second || last.GetValue() != 999 || len(s.Samples) != int(last.GetValue()-first.GetValue())+1 {
 				t.Errorf("%v has %d samples from %v to %v, want all from %v on", s.Labels, len(s.Samples), first, last, oldest)
 			}
 		}

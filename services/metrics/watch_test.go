@@ -58,7 +58,7 @@ func TestWatchResumes(t *testing.T) {
 				if at := msg.Time.AsTime(); !at.Equal(want) || len(msg.Series) != 1 || !msg.Series[0].Samples[0].Time.AsTime().Equal(want) {
 					t.Fatalf("message %d = %v, want one series at %v", len(got), msg, want)
 				}
-				got = append(got, msg.Series[0].Samples[0].Value)
+				got = append(got, msg.Series[0].Samples[0].GetValue())
 				cursor = msg.Cursor
 			}
 		}

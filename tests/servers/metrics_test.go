@@ -71,6 +71,9 @@ func TestMetrics(t *testing.T) {
 		{"/v1/metrics:query?time=" + when + "&query=" + url.QueryEscape(`orders_total / 0`), "metrics_query", map[string]any{"query": "orders_total / 0", "time": when}, func() (proto.Message, error) {
 			return client.QueryInstant(ctx, &metricsv1.QueryInstantRequest{Query: "orders_total / 0", Time: timestamppb.New(at)})
 		}, &metricsv1.QueryInstantResponse{}, `"Infinity"`},
+		{"/v1/metrics:query?time=" + when + "&query=" + url.QueryEscape(`sum(orders_total) * 0`), "metrics_query", map[string]any{"query": "sum(orders_total) * 0", "time": when}, func() (proto.Message, error) {
+			return client.QueryInstant(ctx, &metricsv1.QueryInstantRequest{Query: "sum(orders_total) * 0", Time: timestamppb.New(at)})
+		}, &metricsv1.QueryInstantResponse{}, `"value":0`},
 		{"/v1/metrics:query?time=" + when + "&query=" + url.QueryEscape(`odd`), "metrics_query", map[string]any{"query": "odd", "time": when}, func() (proto.Message, error) {
 			return client.QueryInstant(ctx, &metricsv1.QueryInstantRequest{Query: "odd", Time: timestamppb.New(at)})
 		}, &metricsv1.QueryInstantResponse{}, `"NaN"`},

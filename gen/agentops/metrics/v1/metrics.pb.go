@@ -32,8 +32,8 @@ type Sample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instant.
 	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// The value; may be NaN or infinite.
-	Value         float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The value; may be NaN or infinite. Always set, so that JSON, which leaves zeros out, has a 0 too.
+	Value         *float64 `protobuf:"fixed64,2,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -76,8 +76,8 @@ func (x *Sample) GetTime() *timestamppb.Timestamp {
 }
 
 func (x *Sample) GetValue() float64 {
-	if x != nil {
-		return x.Value
+	if x != nil && x.Value != nil {
+		return *x.Value
 	}
 	return 0
 }
@@ -725,10 +725,11 @@ var File_agentops_metrics_v1_metrics_proto protoreflect.FileDescriptor
 
 const file_agentops_metrics_v1_metrics_proto_rawDesc = "" +
 	"\n" +
-	"!agentops/metrics/v1/metrics.proto\x12\x13agentops.metrics.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"N\n" +
+	"!agentops/metrics/v1/metrics.proto\x12\x13agentops.metrics.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18toolway/v1/options.proto\"]\n" +
 	"\x06Sample\x12.\n" +
-	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value\"\xbb\x01\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x19\n" +
+	"\x05value\x18\x02 \x01(\x01H\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x06_value\"\xbb\x01\n" +
 	"\x06Series\x12?\n" +
 	"\x06labels\x18\x01 \x03(\v2'.agentops.metrics.v1.Series.LabelsEntryR\x06labels\x125\n" +
 	"\asamples\x18\x02 \x03(\v2\x1b.agentops.metrics.v1.SampleR\asamples\x1a9\n" +
@@ -862,6 +863,7 @@ func file_agentops_metrics_v1_metrics_proto_init() {
 	if File_agentops_metrics_v1_metrics_proto != nil {
 		return
 	}
+	file_agentops_metrics_v1_metrics_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
