@@ -6,19 +6,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"google.golang.org/grpc/codes"
-
 	incidentsv1 "github.com/toolway/toolway/gen/agentops/incidents/v1"
+	"github.com/toolway/toolway/services/internal/launch"
 )
 
 const patience = 30 * time.Second
@@ -80,45 +78,8 @@ func TestServes(t *testing.T) {
 	go func() { _ = mesh.Serve(listener) }()
 	defer mesh.Stop()
 
-	ctx, cancel := context.WithCancel(t.Context())
-	stderr, output := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		done <- run(ctx, []string{"--addr", "127.0.0.1:0", "--mesh", listener.Addr().String(), "--mesh-token-file", token}, output)
-		_ = output.Close()
-	}()
-	addr := make(chan string, 1)
-	go func() {
-		var text strings.Builder
-		buffer := make([]byte, 4096)
-		for {
-			n, err := stderr.Read(buffer)
-			text.Write(buffer[:n])
-			if m := regexp.MustCompile(`msg=serving addr=(\S+)\n`).FindStringSubmatch(text.String()); m != nil {
-				select {
-				case addr <- m[1]:
-				default:
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	var at string
-	select {
-	case at = <-addr:
-	case err := <-done:
-		t.Fatalf("ended before it served: %v", err)
-	case <-time.After(patience):
-		t.Fatal("does not serve")
-	}
-	conn, err := grpc.NewClient(at, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	client := incidentsv1.NewIncidentServiceClient(conn)
+	service := launch.Run(t, run, "--mesh", listener.Addr().String(), "--mesh-token-file", token)
+	client := incidentsv1.NewIncidentServiceClient(service.Conn)
 	calling, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	for i, want := range []string{"Bearer tw_first", "Bearer tw_second"} {
@@ -140,13 +101,7 @@ func TestServes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cancel()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("does not stop")
+	if err := service.Stop(); err != nil {
+		t.Error(err)
 	}
 }

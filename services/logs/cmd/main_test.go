@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,74 +14,20 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	logsv1 "github.com/toolway/toolway/gen/agentops/logs/v1"
+	"github.com/toolway/toolway/services/internal/launch"
 )
 
 const patience = 30 * time.Second
 
-// launch runs the program until the test ends, and returns a connection to it and what stops it.
-func launch(t *testing.T, stdin io.Reader, args ...string) (*grpc.ClientConn, func() error) {
+// launched runs the program with a standard input.
+func launched(t *testing.T, stdin io.Reader, args ...string) *launch.Command {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	stderr, output := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := run(ctx, append([]string{"--addr", "127.0.0.1:0"}, args...), stdin, output)
-		_ = output.CloseWithError(io.EOF)
-		done <- err
-	}()
-	stop := func() error {
-		cancel()
-		select {
-		case err := <-done:
-			done <- err
-			return err
-		case <-time.After(patience):
-			return errors.New("does not stop")
-		}
-	}
-	addr := make(chan string, 1)
-	go func() {
-		var text strings.Builder
-		buffer := make([]byte, 4096)
-		for {
-			n, err := stderr.Read(buffer)
-			text.Write(buffer[:n])
-			if m := regexp.MustCompile(`msg=serving addr=(\S+)\n`).FindStringSubmatch(text.String()); m != nil {
-				select {
-				case addr <- m[1]:
-				default:
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	select {
-	case a := <-addr:
-		conn, err := grpc.NewClient(a, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = conn.Close()
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		return conn, stop
-	case err := <-done:
-		t.Fatalf("ended before it served: %v", err)
-	case <-time.After(patience):
-		t.Fatal("does not serve")
-	}
-	return nil, nil
+	return launch.Run(t, func(ctx context.Context, args []string, stderr io.Writer) error { return run(ctx, args, stdin, stderr) }, args...)
 }
 
 func TestServes(t *testing.T) {
@@ -90,21 +35,21 @@ func TestServes(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"level":"INFO","msg":"from a file"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	conn, stop := launch(t, strings.NewReader("from standard input\n"), "--ingest-stdin", "--ingest-file", file, "--ingest-service", "demo")
+	logs := launched(t, strings.NewReader("from standard input\n"), "--ingest-stdin", "--ingest-file", file, "--ingest-service", "demo")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
 	for _, service := range []string{"", "agentops.logs.v1.LogService", "agentops.logs.v2.LogService"} {
-		resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+		resp, err := grpc_health_v1.NewHealthClient(logs.Conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 		if err != nil || resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q = %v, %v; want SERVING", service, resp, err)
 		}
 	}
-	reflected(ctx, t, conn)
+	reflected(ctx, t, logs.Conn)
 
 	var got []string
 	for ctx.Err() == nil && len(got) < 2 {
-		resp, err := logsv1.NewLogServiceClient(conn).SearchLogs(ctx, &logsv1.SearchLogsRequest{Query: "service:demo"})
+		resp, err := logsv1.NewLogServiceClient(logs.Conn).SearchLogs(ctx, &logsv1.SearchLogsRequest{Query: "service:demo"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +63,14 @@ func TestServes(t *testing.T) {
 		t.Errorf("entries = %q, want %q", got, want)
 	}
 
-	stream, err := logsv1.NewLogServiceClient(conn).TailLogs(ctx, &logsv1.TailLogsRequest{})
+	stream, err := logsv1.NewLogServiceClient(logs.Conn).TailLogs(ctx, &logsv1.TailLogsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Header(); err != nil {
 		t.Fatal(err)
 	}
-	if err := stop(); err != nil {
+	if err := logs.Stop(); err != nil {
 		t.Errorf("stop = %v, want nil", err)
 	}
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
@@ -167,12 +112,12 @@ func reflected(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 // A second process on the same directory is told so and ends, and does not take the first one down.
 func TestDataInUse(t *testing.T) {
 	dir := t.TempDir()
-	conn, _ := launch(t, nil, "--data", dir)
+	first := launched(t, nil, "--data", dir)
 	err := run(t.Context(), []string{"--addr", "127.0.0.1:0", "--data", dir}, nil, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "is another process using it?") {
 		t.Errorf("second run = %v, want an error that says why", err)
 	}
-	if _, err := logsv1.NewLogServiceClient(conn).SearchLogs(t.Context(), &logsv1.SearchLogsRequest{}); err != nil {
+	if _, err := logsv1.NewLogServiceClient(first.Conn).SearchLogs(t.Context(), &logsv1.SearchLogsRequest{}); err != nil {
 		t.Errorf("search on the first: %v", err)
 	}
 }

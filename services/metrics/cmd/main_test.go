@@ -9,102 +9,40 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	metricsv1 "github.com/toolway/toolway/gen/agentops/metrics/v1"
+	"github.com/toolway/toolway/services/internal/launch"
 )
 
 const patience = 60 * time.Second
 
-// launch runs the program until the test ends, and returns a connection to it and what stops it.
-func launch(t *testing.T, args ...string) (*grpc.ClientConn, func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	stderr, output := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := run(ctx, append([]string{"--addr", "127.0.0.1:0"}, args...), output)
-		_ = output.CloseWithError(io.EOF)
-		done <- err
-	}()
-	stop := func() error {
-		cancel()
-		select {
-		case err := <-done:
-			done <- err
-			return err
-		case <-time.After(patience):
-			return errors.New("does not stop")
-		}
-	}
-	addr := make(chan string, 1)
-	go func() {
-		var text strings.Builder
-		buffer := make([]byte, 4096)
-		for {
-			n, err := stderr.Read(buffer)
-			text.Write(buffer[:n])
-			if m := regexp.MustCompile(`msg=serving addr=(\S+)\n`).FindStringSubmatch(text.String()); m != nil {
-				select {
-				case addr <- m[1]:
-				default:
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	select {
-	case a := <-addr:
-		conn, err := grpc.NewClient(a, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = conn.Close()
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		return conn, stop
-	case err := <-done:
-		t.Fatalf("ended before it served: %v", err)
-	case <-time.After(patience):
-		t.Fatal("does not serve")
-	}
-	return nil, nil
-}
-
 func TestServes(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "jobs_total 7\n") }))
 	defer page.Close()
-	conn, stop := launch(t, "--scrape", "shop="+page.URL, "--scrape-interval", "100ms")
+	service := launch.Run(t, run, "--scrape", "shop="+page.URL, "--scrape-interval", "100ms")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for _, service := range []string{"", "agentops.metrics.v1.MetricService"} {
-		resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	for _, name := range []string{"", "agentops.metrics.v1.MetricService"} {
+		resp, err := grpc_health_v1.NewHealthClient(service.Conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: name})
 		if err != nil || resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("health of %q = %v, %v; want SERVING", service, resp, err)
+			t.Errorf("health of %q = %v, %v; want SERVING", name, resp, err)
 		}
 	}
-	client := metricsv1.NewMetricServiceClient(conn)
+	client := metricsv1.NewMetricServiceClient(service.Conn)
 	for found := false; !found; time.Sleep(10 * time.Millisecond) {
 		resp, err := client.QueryInstant(ctx, &metricsv1.QueryInstantRequest{Query: `sum by (job) (jobs_total)`})
 		if err != nil {
 			t.Fatal(err)
 		}
-		found = len(resp.Series) == 1 && resp.Series[0].Labels["job"] == "shop" && resp.Series[0].Samples[0].Value == 7
+		found = len(resp.Series) == 1 && resp.Series[0].Labels["job"] == "shop" && resp.Series[0].Samples[0].GetValue() == 7
 	}
 	// A watch would go on for ever; the end of the service ends it.
 	stream, err := client.WatchMetric(ctx, &metricsv1.WatchMetricRequest{Query: "up", Interval: durationpb.New(time.Hour)})
@@ -114,7 +52,7 @@ func TestServes(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	if err := stop(); err != nil {
+	if err := service.Stop(); err != nil {
 		t.Errorf("stop = %v, want nil", err)
 	}
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
@@ -136,11 +74,11 @@ func TestServesRemote(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	conn, _ := launch(t, "--prometheus-url", server.URL, "--prometheus-token-file", token, "--prometheus-header", "X-Scope-OrgID: team", "--retention", "720h")
+	service := launch.Run(t, run, "--prometheus-url", server.URL, "--prometheus-token-file", token, "--prometheus-header", "X-Scope-OrgID: team", "--retention", "720h")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	resp, err := metricsv1.NewMetricServiceClient(conn).QueryInstant(ctx, &metricsv1.QueryInstantRequest{Query: `42`})
-	if err != nil || resp.Series[0].Samples[0].Value != 42 {
+	resp, err := metricsv1.NewMetricServiceClient(service.Conn).QueryInstant(ctx, &metricsv1.QueryInstantRequest{Query: `42`})
+	if err != nil || resp.Series[0].Samples[0].GetValue() != 42 {
 		t.Errorf("= %v, %v, want 42", resp, err)
 	}
 }

@@ -7,18 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	runbooksv1 "github.com/toolway/toolway/gen/agentops/runbooks/v1"
+	"github.com/toolway/toolway/services/internal/launch"
 )
 
 const patience = 30 * time.Second
@@ -33,40 +31,15 @@ func TestServes(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	stderr, output := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := run(running, []string{"--addr", "127.0.0.1:0", "--dir", dir, "--poll", "20ms"}, output)
-		_ = output.CloseWithError(io.EOF)
-		done <- err
-	}()
-	var log strings.Builder
-	buffer := make([]byte, 4096)
-	var addr []string
-	for addr == nil {
-		n, err := stderr.Read(buffer)
-		if err != nil {
-			t.Fatalf("ended before it served: %v\n%s", <-done, log.String())
-		}
-		log.Write(buffer[:n])
-		addr = regexp.MustCompile(`msg=serving addr=(\S+)\n`).FindStringSubmatch(log.String())
+	service := launch.Run(t, run, "--dir", dir, "--poll", "20ms")
+	if log := service.Log(); !strings.Contains(log, "front matter ignored") || !strings.Contains(log, "file=bad.md") {
+		t.Errorf("log = %q, want a warning of bad.md", log)
 	}
-	go func() { _, _ = io.Copy(io.Discard, stderr) }()
-	if !strings.Contains(log.String(), "front matter ignored") || !strings.Contains(log.String(), "file=bad.md") {
-		t.Errorf("log = %q, want a warning of bad.md", log.String())
-	}
-	conn, err := grpc.NewClient(addr[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "agentops.runbooks.v1.RunbookService"})
+	health, err := grpc_health_v1.NewHealthClient(service.Conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "agentops.runbooks.v1.RunbookService"})
 	if err != nil || health.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("health = %v, %v; want SERVING", health, err)
 	}
-	client := runbooksv1.NewRunbookServiceClient(conn)
+	client := runbooksv1.NewRunbookServiceClient(service.Conn)
 	stream, err := client.WatchRunbooks(ctx, &runbooksv1.WatchRunbooksRequest{Name: "runbooks/-"})
 	if err != nil {
 		t.Fatal(err)
@@ -80,17 +53,11 @@ func TestServes(t *testing.T) {
 	if msg, err := stream.Recv(); err != nil || msg.Name != "runbooks/new" {
 		t.Errorf("change = %v, %v; want the new runbook", msg, err)
 	}
-	stop()
+	if err := service.Stop(); err != nil {
+		t.Errorf("stop = %v, want nil", err)
+	}
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("watch after the stop = %v, want UNAVAILABLE", err)
-	}
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Errorf("stop = %v, want nil", err)
-		}
-	case <-ctx.Done():
-		t.Error("does not stop")
 	}
 }
 
