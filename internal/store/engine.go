@@ -167,11 +167,22 @@ func (e *engine) revive() error {
 	return err
 }
 
+// enough is how much the disk has to take for the engine to go on.
+const enough = 4 << 20
+
+// low says that the disk is all but full, or "". The engine sees that by a write that fails, which may be a call's.
+func (e *engine) low() string {
+	if left, known := free(e.conf.Dir); known && left < enough {
+		return fmt.Sprintf("the disk of %q has less than %d MiB left; make room", e.conf.Dir, enough>>20)
+	}
+	return ""
+}
+
 // writable tries whether the disk takes as much as the engine needs to go on.
 func (e *engine) writable() error {
 	probe := filepath.Join(e.conf.Dir, "probe")
 	defer func() { _ = os.Remove(probe) }()
-	if err := writeSynced(probe, make([]byte, 4<<20)); err != nil {
+	if err := writeSynced(probe, make([]byte, enough)); err != nil {
 		_ = os.Remove(probe + ".new") // what there was room for
 		return fmt.Errorf("the disk of %q does not take writes: %w; make room", e.conf.Dir, err)
 	}

@@ -277,10 +277,15 @@ func (s *Store) watch() {
 			s.note(err.Error())
 			continue
 		}
-		if s.damaged.Load() == nil {
-			s.note("")
-			s.mark(context.Background())
+		if s.damaged.Load() != nil {
+			continue
 		}
+		why := ""
+		if s.engine != nil {
+			why = s.engine.low()
+		}
+		s.note(why)
+		s.mark(context.Background())
 	}
 }
 

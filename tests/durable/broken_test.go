@@ -61,6 +61,7 @@ func TestDiskFull(t *testing.T) {
 	if err := fill(filler); err != nil {
 		t.Fatal(err)
 	}
+	m.awaitStore(t, "down") // before a call fails for it
 	n := 0
 	run.Eventually(t, "a key is refused since the disk is full", func() bool {
 		n++
