@@ -61,6 +61,9 @@ func (s *tasks) CreateTask(ctx context.Context, in *toolwayv1.CreateTaskRequest)
 		return nil, call.Error(codes.FailedPrecondition, "TASK_IMPOSSIBLE", "calls of "+in.GetMethod()+" do not run as tasks: it streams its requests, is the mesh's own, or its contract forbids it",
 			"hint", "call the method itself")
 	}
+	if in.GetTimeout().AsDuration() < 0 || in.GetTtl().AsDuration() < 0 {
+		return nil, call.Error(codes.InvalidArgument, "TASK_TIME", "timeout or ttl is negative", "hint", "leave it out for the default")
+	}
 	wire, err := taskRequest(m, in)
 	if err != nil {
 		return nil, err

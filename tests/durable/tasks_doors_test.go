@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	probev1 "github.com/toolway/toolway/tests/gen/probe/v1"
@@ -123,6 +124,12 @@ func TestTasksAtTheDoors(t *testing.T) {
 	}{{"probe.v1.Probe/Nothing", codes.NotFound}, {"toolway.v1.TaskService/ListTasks", codes.FailedPrecondition}, {"probe_ask", codes.InvalidArgument}} { // the last one has no key
 		if _, err := client.CreateTask(ctx, &toolwayv1.CreateTaskRequest{Method: c.method}); status.Code(err) != c.want {
 			t.Errorf("a task of %s: %v, want %v", c.method, err, c.want)
+		}
+	}
+	for _, in := range []*toolwayv1.CreateTaskRequest{{Timeout: durationpb.New(-time.Second)}, {Ttl: durationpb.New(-time.Second)}} {
+		in.Method, in.IdempotencyKey = "probe.v1.Probe/Ask", "never"
+		if _, err := client.CreateTask(ctx, in); status.Code(err) != codes.InvalidArgument || backend.count("never") != 0 {
+			t.Errorf("a task with %v: %v, want it refused", in, err)
 		}
 	}
 	m.stop(t)
