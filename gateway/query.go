@@ -64,31 +64,31 @@ func (r *route) appendQuery(dst []byte, raw string) (out []byte, masked bool, er
 		return dst, false, &transcode.Error{Path: params[0].name, Problem: "this route takes no query parameters; its JSON body is the whole request"}
 	}
 	md, tc := r.method.Desc.Input(), r.method.Request()
-	var oneofs map[protoreflect.FullName]string
+	set := oneofs{}
+	for _, v := range r.template.vars {
+		_ = set.claim(md, v.path, "the path")
+	}
+	if r.bodyField != nil {
+		_ = set.claim(md, r.body, "the body")
+	}
 	paths := make(map[string]string, len(params))
 	for _, p := range params {
-		if path := protoPath(md, p.name); path != "" {
-			if other, ok := paths[path]; ok {
-				return dst, false, &transcode.Error{Path: p.name, Problem: "given twice, as " + quote(other) + " too"}
-			}
+		path := protoPath(md, p.name)
+		if other, ok := paths[path]; ok {
+			return dst, false, &transcode.Error{Path: p.name, Problem: "given twice, as " + quote(other) + " too"}
+		}
+		if path != "" {
 			paths[path] = p.name
 		}
+		if err := r.mayQuery(path, p.name); err != nil {
+			return dst, false, err
+		}
 		first, _, _ := strings.Cut(p.name, ".")
-		fd := fieldNamed(md, first)
-		if fd != nil {
-			if err := r.mayQuery(fd, p.name); err != nil {
-				return dst, false, err
-			}
+		if fd := fieldNamed(md, first); fd != nil {
 			masked = masked || fd == r.updateMask
-			if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() {
-				if other, ok := oneofs[one.FullName()]; ok && other != string(fd.Name()) {
-					return dst, false, &transcode.Error{Path: p.name, Problem: "the oneof " + quote(string(one.Name())) + " is already set by " + quote(other)}
-				}
-				if oneofs == nil {
-					oneofs = map[protoreflect.FullName]string{}
-				}
-				oneofs[one.FullName()] = string(fd.Name())
-			}
+		}
+		if problem := set.claim(md, path, quote(p.name)); problem != "" {
+			return dst, false, &transcode.Error{Path: p.name, Problem: problem}
 		}
 		if dst, err = tc.AppendParam(dst, p.name, p.values); err != nil {
 			return dst, false, err
@@ -97,16 +97,44 @@ func (r *route) appendQuery(dst []byte, raw string) (out []byte, masked bool, er
 	return dst, masked, nil
 }
 
+// oneofs holds which members of oneofs are set, and by what: path, body and query may not set two of one, for the last would clear the
+// others. Keys are the path to the oneof.
+type oneofs map[string]oneofMember
+
+type oneofMember struct {
+	field protoreflect.Name
+	by    string
+}
+
+// claim notes the members of oneofs that stand on a field path, set by what by says. Where another member is set it returns the problem.
+func (o oneofs) claim(md protoreflect.MessageDescriptor, path, by string) string {
+	at := ""
+	for name := range strings.SplitSeq(path, ".") {
+		if md == nil {
+			return ""
+		}
+		fd := md.Fields().ByName(protoreflect.Name(name))
+		if fd == nil {
+			return ""
+		}
+		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() {
+			key := at + string(one.Name())
+			if old, ok := o[key]; !ok {
+				o[key] = oneofMember{fd.Name(), by}
+			} else if old.field != fd.Name() {
+				return "the oneof " + quote(string(one.Name())) + " is already set by " + old.by
+			}
+		}
+		at += name + "."
+		md = fd.Message()
+	}
+	return ""
+}
+
 // mayQuery refuses a query parameter for a field that the path or the body sets: google/api/http.proto leaves only the others to the query.
-func (r *route) mayQuery(fd protoreflect.FieldDescriptor, name string) error {
-	path := protoPath(r.method.Desc.Input(), name)
-	if r.bodyField != nil {
-		if path == r.body || strings.HasPrefix(path, r.body+".") {
-			return &transcode.Error{Path: name, Problem: "not a query parameter of this route; the body is the field " + quote(r.body)}
-		}
-		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() && one == r.bodyField.ContainingOneof() && fd != r.bodyField {
-			return &transcode.Error{Path: name, Problem: "the oneof " + quote(string(one.Name())) + " is already set by the body"}
-		}
+func (r *route) mayQuery(path, name string) error {
+	if r.bodyField != nil && (path == r.body || strings.HasPrefix(path, r.body+".")) {
+		return &transcode.Error{Path: name, Problem: "not a query parameter of this route; the body is the field " + quote(r.body)}
 	}
 	for _, v := range r.template.vars {
 		if path == v.path {
