@@ -160,12 +160,13 @@ func (o *writer) dropped(ctx context.Context) {
 // write sends what is given as a chunk of the answer, and its end after the last, in one write.
 func (o *writer) write(p *parked, out []byte, last bool) error {
 	framed := *buffer.Take(len(out) + 32)
-	if p.chunked && len(out) > 0 {
+	chunk := p.chunked && len(out) > 0
+	if chunk {
 		framed = append(strconv.AppendUint(framed, uint64(len(out)), 16), "\r\n"...)
 	}
 	framed = append(framed, out...)
 	buffer.Give(&out)
-	if p.chunked && len(out) > 0 {
+	if chunk {
 		framed = append(framed, "\r\n"...)
 	}
 	if p.chunked && last {

@@ -29,7 +29,7 @@ func Take(n int) *[]byte {
 	return b
 }
 
-// Give keeps a slice for the next one who takes. Nothing may use its bytes any more.
+// Give keeps a slice for the next one who takes. Nothing may use its bytes any more, nor the variable that b points to.
 func Give(b *[]byte) {
 	switch c := cap(*b); {
 	case c <= Small:
