@@ -50,5 +50,6 @@ func Room(b *[]byte, n int) {
 	Give(larger)
 }
 
-// ForJSON is how much room the JSON of a message is likely to need, by the length of its wire form: rather more than less.
-func ForJSON(wire int) int { return 2*wire + 256 }
+// ForJSON is how much room the JSON of a message is likely to need, by the length of its wire form: rather more than less, but not twice as much where
+// that is more than is kept.
+func ForJSON(wire int) int { return wire + min(wire, Most/2) + 256 }

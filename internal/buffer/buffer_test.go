@@ -42,3 +42,12 @@ func TestSmallOnesAreSmall(t *testing.T) {
 		}
 	}
 }
+
+// A very large reply, such as a file, does not hold twice its size.
+func TestForJSON(t *testing.T) {
+	for wire, most := range map[int]int{0: 1 << 10, 100: 1 << 10, 1 << 20: 3 << 20, 64 << 20: 69 << 20} {
+		if n := buffer.ForJSON(wire); n < wire || n > most {
+			t.Errorf("ForJSON(%d) = %d, want at most %d", wire, n, most)
+		}
+	}
+}

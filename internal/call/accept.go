@@ -35,9 +35,9 @@ type Accepted struct {
 	reader *reader // of client-streaming calls
 }
 
-// Accept returns ss as the stream of the call c, whose context is ctx, that of ss or one made from it. On client-streaming calls a goroutine reads from ss, since nothing else can end a read
-// from a gRPC stream before its handler has returned: run starts it, as sync.WaitGroup.Go does, and whoever owns run waits for it. It ends
-// soon after the gRPC handler has returned.
+// Accept returns ss as the stream of the call c, whose context is ctx, that of ss or one made from it. On client-streaming calls a goroutine
+// reads from ss, since nothing else can end a read from a gRPC stream before its handler has returned: run starts it, as sync.WaitGroup.Go does,
+// and whoever owns run waits for it. It ends soon after the gRPC handler has returned.
 func Accept(ctx context.Context, c *Call, ss grpc.ServerStream, run func(func())) *Accepted {
 	s := &Accepted{ServerStream: ss, ctx: NewContext(ctx, c), call: c, run: run}
 	if c.Method.Kind().Client {
