@@ -191,7 +191,7 @@ func waysTo(backend string, peers bool) (paths []*path, missing []string, done f
 		paths = append(paths, &path{peerNginx, nginx, open})
 	}
 	started := map[string]*proxy{}
-	for _, name := range []string{"stream", "gateway", "vanguard", "sdk"} {
+	for _, name := range []string{"stream", "gateway", "vanguard", "sdk", "floor"} {
 		p, err := startPeer(name, backend)
 		if err != nil {
 			return fail(err)
@@ -202,8 +202,10 @@ func waysTo(backend string, peers bool) (paths []*path, missing []string, done f
 	if open, err = over(started["stream"].addr); err != nil {
 		return fail(err)
 	}
-	sdk := started["sdk"]
+	sdk, floor := started["sdk"], started["floor"]
 	paths = append(paths,
+		&path{"floor REST", floor, overREST(floor.addr, "")},
+		&path{"floor MCP", floor, overMCP(floor.addr, "/mcp", "2025-11-25")},
 		&path{"grpc-go stream proxy", started["stream"], open},
 		&path{peerGateway, started["gateway"], overREST(started["gateway"].addr, "application/json")},
 		&path{"vanguard-go REST", started["vanguard"], overREST(started["vanguard"].addr, "")},
