@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/buffer"
@@ -76,8 +75,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	ctx = peer.NewContext(ctx, &peer.Peer{Addr: remote(r.RemoteAddr)})
-	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r), Confirm: r.Header.Get(confirmHeader)}
+	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Peer: remote(r.RemoteAddr), Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r), Confirm: r.Header.Get(confirmHeader)}
 	x.call = c
 	if g.tasks && m.method.Taskable() && (m.method.Policy.Task == catalog.TaskRequired || call.WantsTask(r.Header["Prefer"])) {
 		c.Async = &call.Async{}

@@ -50,29 +50,23 @@ func DefaultAttempts(o AttemptOptions) ([]AttemptPolicy, *Breakers) {
 	return []AttemptPolicy{retry(o, b), hedge(o, b), breakers.policy()}, breakers
 }
 
-// Attempts joins policies, the first one outermost: it returns, for a method, one interceptor or nil.
-func Attempts(policies ...AttemptPolicy) func(m *catalog.Method) grpc.StreamClientInterceptor {
-	return func(m *catalog.Method) grpc.StreamClientInterceptor {
-		var joined grpc.StreamClientInterceptor
+// Attempts joins policies, the first one outermost, before attempt, which makes one attempt: for a method it returns what makes its attempts, or nil if
+// no policy has anything to do.
+func Attempts(policies ...AttemptPolicy) func(m *catalog.Method, attempt grpc.Streamer) grpc.Streamer {
+	return func(m *catalog.Method, attempt grpc.Streamer) grpc.Streamer {
+		var joined grpc.Streamer
 		for i := len(policies) - 1; i >= 0; i-- {
-			ic := policies[i].For(m)
-			switch {
-			case ic == nil:
-			case joined == nil:
-				joined = ic
-			default:
-				joined = around(ic, joined)
+			if ic := policies[i].For(m); ic != nil {
+				joined = before(attempt, ic)
+				attempt = joined
 			}
 		}
 		return joined
 	}
 }
 
-func around(outer, inner grpc.StreamClientInterceptor) grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, last grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		next := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return inner(ctx, desc, cc, method, last, opts...)
-		}
-		return outer(ctx, desc, cc, method, next, opts...)
+func before(next grpc.Streamer, ic grpc.StreamClientInterceptor) grpc.Streamer {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		return ic(ctx, desc, cc, method, next, opts...)
 	}
 }

@@ -52,7 +52,9 @@ func (s *audited) record(ctx context.Context, c *call.Call, st *status.Status, t
 	if vs := c.Forward["x-request-id"]; len(vs) > 0 && vs[0] != c.ID {
 		r.RequestId = text(vs[0])
 	}
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil && p.Addr.Network() != "toolway" {
+	if c.Peer != nil {
+		r.Peer = text(c.Peer.String())
+	} else if p, ok := peer.FromContext(ctx); ok && c.Door == call.GRPC && p.Addr != nil { // of the other doors it would only name the door
 		r.Peer = text(p.Addr.String())
 	}
 	if p := c.Principal; p != nil {

@@ -74,7 +74,7 @@ type hedging struct {
 	h       *hedger
 	ctx     context.Context
 	open    func(context.Context) (grpc.ClientStream, error)
-	request *call.Frame
+	request call.Frame
 	won     *try
 	read    bool
 }
@@ -151,7 +151,7 @@ func (s *hedging) run() {
 	done := make(chan *try, 2)
 	launch := func() {
 		request := s.request.Retain()
-		running.Go(func() { done <- attemptOnce(ctx, s.open, request) })
+		running.Go(func() { done <- attemptOnce(ctx, s.open, &request) })
 	}
 	launch()
 	under := 1

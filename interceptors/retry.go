@@ -104,7 +104,8 @@ type retrying struct {
 	next   grpc.Streamer
 	opts   []grpc.CallOption
 
-	request    *call.Frame // nil once it is not kept any more
+	request    call.Frame
+	kept       bool // request is there for another attempt
 	stream     grpc.ClientStream
 	attempt    int
 	failedOver bool
@@ -121,7 +122,8 @@ func (s *retrying) SendMsg(m any) error {
 	if !ok {
 		return status.Error(codes.Internal, "the messages of an attempt are *call.Frame")
 	}
-	s.request = f.Retain()
+	s.drop()
+	s.request, s.kept = f.Retain(), true
 	return nil
 }
 
@@ -192,7 +194,7 @@ func (s *retrying) open() error {
 		return err
 	}
 	s.stream = stream
-	err = stream.SendMsg(s.request)
+	err = stream.SendMsg(&s.request)
 	if s.last() || s.request.Len() > s.r.o.MaxBytes {
 		s.drop()
 	}
@@ -207,10 +209,8 @@ func (s *retrying) last() bool {
 }
 
 func (s *retrying) drop() {
-	if s.request != nil {
-		s.request.Release()
-		s.request = nil
-	}
+	s.request.Release()
+	s.kept = false
 }
 
 func (s *retrying) settle(end error) {
@@ -261,7 +261,7 @@ func (s *retrying) again(err error) bool {
 func (s *retrying) describe(err error) failed {
 	st := status.Convert(err)
 	f := failed{outcome: call.OutcomeOf(err), code: st.Code(), repeatable: s.r.m.Policy.Retry, keyed: s.c.Keyed(), streamed: s.desc.ClientStreams,
-		kept: s.request != nil || s.desc.ClientStreams || s.last(), attempt: s.attempt, left: 1 << 62, failover: s.r.failover != "" && !s.failedOver}
+		kept: s.kept || s.desc.ClientStreams || s.last(), attempt: s.attempt, left: 1 << 62, failover: s.r.failover != "" && !s.failedOver}
 	var failure *call.Failure
 	f.refused = errors.As(err, &failure) && failure.Refused
 	if f.outcome != call.NotExecuted {

@@ -84,7 +84,7 @@ func TestAttemptAllocations(t *testing.T) {
 		former, slack float64
 	}{
 		{"unguarded", backend.Options{}, 15, 2},
-		{"guarded", backend.Options{Attempts: interceptors.Attempts(policies...)}, 21, 2},
+		{"guarded", backend.Options{Attempts: interceptors.Attempts(policies...)}, 18, 2},
 	} {
 		got := through(backend.New(conns, nil, c.options).Handle) - bare
 		t.Logf("%s: %v allocations", c.name, got)

@@ -186,7 +186,7 @@ func (a *invocation) SendMsg(m any) error {
 		return errNoFrame
 	}
 	a.request.Release()
-	a.request = *f.Retain()
+	a.request = f.Retain()
 	return nil
 }
 

@@ -20,9 +20,9 @@ import (
 
 // Options are what a router can do besides forwarding. The zero value forwards.
 type Options struct {
-	// Attempts returns what guards each attempt at a method's backend, such as retries and a breaker; nil, or nil for a method: nothing, and
-	// calls go straight to the connection. It is asked when a method is first called in a snapshot.
-	Attempts func(m *catalog.Method) grpc.StreamClientInterceptor
+	// Attempts returns what guards the attempts at a method's backend, such as retries and a breaker: it is called in place of attempt, which makes
+	// one. Nil, or nil for a method: nothing, and calls go straight to the connection. It is asked when a method is first called in a snapshot.
+	Attempts func(m *catalog.Method, attempt grpc.Streamer) grpc.Streamer
 	// Credentials tells backends who calls, innermost of all. Nil: nobody does.
 	Credentials Credentials
 }
@@ -71,12 +71,12 @@ func (r *Router) Handle(_ any, stream grpc.ServerStream) error {
 type guardKey struct{ r *Router }
 
 // guard returns what guards the attempts of a method's calls, or nil.
-func (r *Router) guard(m *catalog.Method) grpc.StreamClientInterceptor {
+func (r *Router) guard(m *catalog.Method) grpc.Streamer {
 	if r.options.Attempts == nil {
 		return nil
 	}
-	ic, _ := m.Memo(guardKey{r}, func() any { return r.options.Attempts(m) }).(grpc.StreamClientInterceptor)
-	return ic
+	guard, _ := m.Memo(guardKey{r}, func() any { return r.options.Attempts(m, r.attempt) }).(grpc.Streamer)
+	return guard
 }
 
 // unary makes the one attempt of a call without guards.
@@ -94,7 +94,7 @@ func (r *Router) unary(ctx context.Context, c *call.Call, stream grpc.ServerStre
 }
 
 // guarded makes a unary call whose attempts are guarded.
-func (r *Router) guarded(ctx context.Context, c *call.Call, guard grpc.StreamClientInterceptor, stream grpc.ServerStream) error {
+func (r *Router) guarded(ctx context.Context, c *call.Call, guard grpc.Streamer, stream grpc.ServerStream) error {
 	var f call.Frame
 	defer f.Release()
 	if err := stream.RecvMsg(&f); err != nil {
@@ -103,7 +103,7 @@ func (r *Router) guarded(ctx context.Context, c *call.Call, guard grpc.StreamCli
 	if err := malformed(&f); err != nil {
 		return err
 	}
-	out, err := guard(ctx, unaryDesc, r.owner(c), c.Method.FullMethod, r.attempt)
+	out, err := guard(ctx, unaryDesc, r.owner(c), c.Method.FullMethod)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func refuse(out grpc.ClientStream, stream grpc.ServerStream, err error) error {
 }
 
 // streaming makes a call of any kind but unary.
-func (r *Router) streaming(ctx context.Context, c *call.Call, guard grpc.StreamClientInterceptor, stream grpc.ServerStream) error {
+func (r *Router) streaming(ctx context.Context, c *call.Call, guard grpc.Streamer, stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	desc := c.Method.StreamDesc()
@@ -170,7 +170,7 @@ func (r *Router) streaming(ctx context.Context, c *call.Call, guard grpc.StreamC
 	if guard == nil {
 		out, err = r.attempt(ctx, desc, nil, c.Method.FullMethod)
 	} else {
-		out, err = guard(ctx, desc, r.owner(c), c.Method.FullMethod, r.attempt)
+		out, err = guard(ctx, desc, r.owner(c), c.Method.FullMethod)
 	}
 	if err != nil {
 		return err

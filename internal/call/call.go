@@ -3,11 +3,11 @@
 package call
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -42,6 +42,8 @@ type Call struct {
 	Door Door
 	// Protocol is the version of the door's protocol where it has several, such as "2026-07-28" for MCP.
 	Protocol string
+	// Peer is the caller's address; nil where its door does not know it, or has it in the context already.
+	Peer net.Addr
 	// Start is when the door received the call.
 	Start time.Time
 	// Forward is the metadata that may cross to the backend: already filtered by Rules. The chain may add to it. Keys are lower-case.
@@ -253,19 +255,6 @@ func Request(stream grpc.ServerStream) (*Frame, error) {
 		return nil, fmt.Errorf("peek at the request of %s: it is client-streaming; look at each message as it passes", c.Method.FullMethod)
 	}
 	return c.base.peek()
-}
-
-type key struct{}
-
-// NewContext returns ctx with c in it.
-func NewContext(ctx context.Context, c *Call) context.Context {
-	return context.WithValue(ctx, key{}, c)
-}
-
-// FromContext returns the call that a door put there, or nil.
-func FromContext(ctx context.Context) *Call {
-	c, _ := ctx.Value(key{}).(*Call)
-	return c
 }
 
 // Received returns the call's only request once something has received or peeked at it, else nil: large requests are kept only if

@@ -62,10 +62,9 @@ func (f *Frame) Len() int { return f.data.Len() }
 func (f *Frame) Buffers() mem.BufferSlice { return f.data }
 
 // Retain returns a frame with a reference of its own to the same bytes: it stays valid when f is released, and is to be released itself.
-func (f *Frame) Retain() *Frame {
+func (f *Frame) Retain() Frame {
 	f.data.Ref()
-	c := *f
-	return &c
+	return *f
 }
 
 // Bytes returns the wire bytes as one slice, valid until Release and not to be changed. It copies only if they came in several buffers.

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
@@ -22,7 +21,7 @@ type Handler func(stream grpc.ServerStream) error
 // Stream is a grpc.ServerStream in memory, for doors that do not speak gRPC. It is synchronous: SendMsg runs the door's function on the
 // chain's goroutine, so a slow reader slows the backend. It has no locks; RecvMsg and SendMsg may run on two goroutines, as in gRPC.
 type Stream struct {
-	ctx       context.Context
+	ctx       callContext
 	call      *Call
 	requests  func() (*Frame, error)
 	message   func(*Frame) error
@@ -40,16 +39,11 @@ type Stream struct {
 // message is given each reply, borrowed; header, which may be nil, is called once, when the header is sent: before the first reply, or
 // earlier. It is not called if the call ends without either; Header has what was set then.
 //
-// The context gets the call, its forwarded metadata as incoming metadata, a grpc.ServerTransportStream, and a peer that names the door
-// unless ctx carries a peer. A requests function that may block must return when ctx is done; see OnStop for the other case.
+// The context gets the call, its forwarded metadata as incoming metadata, a grpc.ServerTransportStream, and the call's peer; if it has none, that of
+// ctx, else one that names the door. A requests function that may block must return when ctx is done; see OnStop for the other case.
 func NewStream(ctx context.Context, c *Call, requests func() (*Frame, error), message func(*Frame) error, header func(metadata.MD) error) *Stream {
 	s := &Stream{call: c, requests: requests, message: message, onHeader: header}
-	if _, ok := peer.FromContext(ctx); !ok {
-		ctx = peer.NewContext(ctx, &peer.Peer{Addr: doorAddr(c.Door)})
-	}
-	ctx = NewContext(ctx, c)
-	ctx = metadata.NewIncomingContext(ctx, c.Forward)
-	s.ctx = grpc.NewContextWithServerTransportStream(ctx, (*transportStream)(s))
+	s.ctx = callContext{ctx, c, s}
 	c.base = s
 	return s
 }
@@ -72,7 +66,7 @@ func One(f *Frame) func() (*Frame, error) {
 func (s *Stream) OnStop(f func()) { s.onStop = f }
 
 // Context returns the call's context.
-func (s *Stream) Context() context.Context { return s.ctx }
+func (s *Stream) Context() context.Context { return &s.ctx }
 
 // SetHeader merges md into the header, unless it has been sent.
 func (s *Stream) SetHeader(md metadata.MD) error {
@@ -227,12 +221,3 @@ func (t *transportStream) SetTrailer(md metadata.MD) error {
 	(*Stream)(t).SetTrailer(md)
 	return nil
 }
-
-// doorAddr is the peer address of a call whose door names none.
-type doorAddr Door
-
-// Network returns "toolway", which no socket has.
-func (a doorAddr) Network() string { return "toolway" }
-
-// String returns the door's name.
-func (a doorAddr) String() string { return string(a) }

@@ -136,7 +136,7 @@ func Open(ctx context.Context, c Config, o Options) (_ *Mesh, err error) {
 }
 
 // attempts returns what guards the attempts of a method's calls.
-func (m *Mesh) attempts() func(*catalog.Method) grpc.StreamClientInterceptor {
+func (m *Mesh) attempts() func(*catalog.Method, grpc.Streamer) grpc.Streamer {
 	o := m.config.attemptOptions()
 	o.Logger, o.Meter = m.log, m.telemetry.meterProvider()
 	policies, breakers := interceptors.DefaultAttempts(o)
