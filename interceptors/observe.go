@@ -3,6 +3,7 @@ package interceptors
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"strings"
 	"time"
 
@@ -35,7 +36,10 @@ const scope = "github.com/toolway/toolway/interceptors"
 // toolway.attempts (by backend, code, outcome). A span has an event for each attempt at a backend.
 func Observe(o Options) Policy {
 	o = o.withDefaults()
-	ob := &observer{log: o.Logger}
+	ob := &observer{log: o.Logger.Handler()}
+	var here [1]uintptr
+	runtime.Callers(1, here[:])
+	ob.pc = here[0]
 	if o.Tracer != nil {
 		ob.tracer = o.Tracer.Tracer(scope)
 	}
@@ -43,12 +47,13 @@ func Observe(o Options) Policy {
 		ob.meter = newMeasures(o.Meter.Meter(scope))
 	}
 	return Policy{Name: "observe", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
-		return (&methodObserver{ob, ob.log.With(slog.String("method", m.FullMethod), slog.String("backend", m.Backend.Name))}).intercept
+		return (&methodObserver{ob, ob.log.WithAttrs([]slog.Attr{slog.String("method", m.FullMethod), slog.String("backend", m.Backend.Name)})}).intercept
 	}}
 }
 
 type observer struct {
-	log    *slog.Logger
+	log    slog.Handler
+	pc     uintptr      // where lines come from, for handlers that say it: a slog.Logger would look it up for each
 	tracer trace.Tracer // nil: no spans
 	meter  *measures    // nil: no metrics
 }
@@ -57,7 +62,7 @@ type observer struct {
 // allocating.
 type methodObserver struct {
 	*observer
-	log *slog.Logger
+	log slog.Handler
 }
 
 func (ob *methodObserver) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -87,7 +92,8 @@ func (ob *methodObserver) intercept(srv any, stream grpc.ServerStream, info *grp
 }
 
 func (ob *methodObserver) finish(ctx context.Context, c *call.Call, span trace.Span, code codes.Code, message string) {
-	took := time.Since(c.Start)
+	now := time.Now()
+	took := now.Sub(c.Start)
 	if ob.meter != nil {
 		ob.meter.end(ctx, c, code, took)
 	}
@@ -115,10 +121,12 @@ func (ob *methodObserver) finish(ctx context.Context, c *call.Call, span trace.S
 		n++
 	}
 	if code != codes.OK {
-		attrs[n] = slog.String("message", message[:min(len(message), maxLogged)])
+		attrs[n] = slog.String("message", excerpt(message))
 		n++
 	}
-	ob.log.LogAttrs(ctx, lvl, "call", attrs[:n]...)
+	r := slog.NewRecord(now, lvl, "call", ob.pc)
+	r.AddAttrs(attrs[:n]...)
+	_ = ob.log.Handle(ctx, r) // as slog.Logger does: there is nowhere to tell that the log cannot be written
 }
 
 // tellAttempts adds an event for each attempt to the call's span.
@@ -132,6 +140,14 @@ func tellAttempts(span trace.Span, c *call.Call) {
 
 // maxLogged bounds a status message in the log.
 const maxLogged = 1 << 10
+
+// excerpt is the beginning of a status message, of which a line that waits to be written does not hold on to the rest.
+func excerpt(message string) string {
+	if len(message) <= maxLogged {
+		return message
+	}
+	return strings.Clone(message[:maxLogged])
+}
 
 var codeNames = [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
 	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}

@@ -3,6 +3,7 @@ package interceptors_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sort"
 	"strings"
 	"testing"
@@ -56,6 +57,16 @@ func TestObserveLog(t *testing.T) {
 		if out.Len() > 3000 {
 			t.Errorf("the line has %d bytes", out.Len())
 		}
+	}
+}
+
+// TestObserveLogSource has the line say where it comes from, of a handler that asks.
+func TestObserveLogSource(t *testing.T) {
+	var out strings.Builder
+	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{AddSource: true}))
+	_, _ = run(t.Context(), call.New(method(t, "UnaryCall"), call.MCP), nil, answer(nil), interceptors.Observe(interceptors.Options{Logger: log}))
+	if !strings.Contains(out.String(), "observe.go") {
+		t.Errorf("the line does not say where it comes from: %s", out.String())
 	}
 }
 
