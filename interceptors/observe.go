@@ -47,7 +47,11 @@ func Observe(o Options) Policy {
 		ob.meter = newMeasures(o.Meter.Meter(scope))
 	}
 	return Policy{Name: "observe", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
-		return (&methodObserver{ob, ob.log.WithAttrs([]slog.Attr{slog.String("method", m.FullMethod), slog.String("backend", m.Backend.Name)})}).intercept
+		mo := &methodObserver{observer: ob, log: ob.log.WithAttrs([]slog.Attr{slog.String("method", m.FullMethod), slog.String("backend", m.Backend.Name)})}
+		if ob.meter != nil {
+			mo.meter = ob.meter.of(m)
+		}
+		return mo.intercept
 	}}
 }
 
@@ -62,7 +66,8 @@ type observer struct {
 // allocating.
 type methodObserver struct {
 	*observer
-	log slog.Handler
+	log   slog.Handler
+	meter *methodMeasures // nil: no metrics
 }
 
 func (ob *methodObserver) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -95,7 +100,7 @@ func (ob *methodObserver) finish(ctx context.Context, c *call.Call, span trace.S
 	now := time.Now()
 	took := now.Sub(c.Start)
 	if ob.meter != nil {
-		ob.meter.end(ctx, c, code, took)
+		ob.meter.end(ctx, c, code, took, span != nil && span.SpanContext().IsSampled())
 	}
 	if span != nil {
 		if span.IsRecording() {
