@@ -176,6 +176,9 @@ type Adapter struct {
 	drained context.Context
 	drain   context.CancelFunc
 
+	// scratches are *scratch, of the fast path.
+	scratches sync.Pool
+
 	// replies are those to calls that ask for progress and that the SDK serves, by what replyHeader says.
 	replies sync.Map
 

@@ -28,23 +28,30 @@ type toolCall struct {
 	// arguments are the bytes that the client sent: no number in them has been through a float.
 	arguments json.RawMessage
 	meta      crossing
-	header    http.Header
-	protocol  string
+	caller
 	// buffer, if not nil, is what the JSON of the reply is written to; it holds the grown one afterwards. The result is valid only until
 	// it is used again.
 	buffer *[]byte
+	// keeper keeps the replies of the round that runs.
+	keeper keeper
+}
+
+// caller is what a transport knows about who makes a request.
+type caller struct {
+	header   http.Header
+	protocol string
 	// notify sends one progress notification; nil if the client asked for none.
 	notify func(step)
 	// log takes the log messages of the backend; nil if the client asked for none.
 	log *logSink
-	// client is who calls, as far as it can be asked something.
-	client client
 	// begin sends the header of the stream that progress goes out on, so that the client knows that the call was taken; it may be nil.
 	begin func()
+	// client is who calls, as far as it can be asked something.
+	client client
 }
 
 // call runs one tool call. The error is a JSON-RPC error; everything that the model can mend is in the result.
-func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
+func (a *Adapter) call(ctx context.Context, t *toolCall) (*result, error) {
 	snapshot := a.conf.Catalog.Snapshot()
 	if t.name == callTool && a.conf.View.Search {
 		return a.callThrough(ctx, snapshot, t)
@@ -57,21 +64,19 @@ func (a *Adapter) call(ctx context.Context, t toolCall) (*result, error) {
 }
 
 // run runs a call of m.
-func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*result, error) {
+func (a *Adapter) run(ctx context.Context, m *catalog.Method, t *toolCall) (*result, error) {
 	if mayBeCached := a.conf.ServeStale && m.Policy.CacheTTL > 0; m.Backend.State == catalog.Down && !mayBeCached {
 		e := withdrawn(m)
-		return a.refuse(ctx, m, &t, e, call.Error(codes.Unavailable, e.Reason, e.Message, "hint", e.Hint)), nil
+		return a.refuse(ctx, m, t, e, call.Error(codes.Unavailable, e.Reason, e.Message, "hint", e.Hint)), nil
 	}
-	last, err := a.resume(m, &t)
+	last, err := a.resume(m, t)
 	if err != nil {
-		if _, found, denied := a.pass(ctx, m, &t, call.Error(codes.InvalidArgument, "INPUT_INVALID", "requestState or inputResponses are not what this call was answered with")); denied {
+		if _, found, denied := a.pass(ctx, m, t, call.Error(codes.InvalidArgument, "INPUT_INVALID", "requestState or inputResponses are not what this call was answered with")); denied {
 			return found, nil
 		}
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p := startProgress(t.notify, time.Now())
+	p := startProgress(t.notify)
 	defer p.stop()
 	for rounds := 1; ; rounds++ {
 		requests, err := Requests(m, t.arguments)
@@ -79,9 +84,9 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 		case err != nil && m.Quarantine != "": // the chain refuses the call, whatever its arguments
 			requests = call.One(call.NewFrame(m.Desc.Input(), nil))
 		case err != nil:
-			return a.refuse(ctx, m, &t, badArguments(err), errBadArguments), nil
+			return a.refuse(ctx, m, t, badArguments(err), errBadArguments), nil
 		}
-		at := a.attempt(ctx, m, &t, requests, last, p)
+		at := a.attempt(ctx, m, t, requests, last, p)
 		ask := at.asks()
 		switch {
 		case last != nil && last.foreign:
@@ -99,15 +104,15 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t toolCall) (*resu
 			p.stop()
 			return a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
 		}
-		if next := at.unasked(m, &t, ask, last); next != nil && rounds < maxRounds {
+		if next := at.unasked(m, t, ask, last); next != nil && rounds < maxRounds {
 			last = next
 			continue
 		}
 		if t.client.modern {
 			p.stop()
-			return a.inputResult(m, &t, at, ask, last)
+			return a.inputResult(m, t, at, ask, last)
 		}
-		next, refusal := a.fulfil(ctx, m, &t, at, ask)
+		next, refusal := a.fulfil(ctx, m, t, at, ask)
 		if refusal != nil || rounds == maxRounds {
 			p.stop()
 			return cmp.Or(refusal, a.tooManyRounds(at)), nil
@@ -175,7 +180,8 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	if t.begin != nil && (t.notify != nil || t.log != nil) && m.Kind().Server {
 		t.begin()
 	}
-	k := &keeper{method: m, shape: shapeOf(m), progress: p, log: t.log, options: a.conf.JSON, storing: storing{ctx, c, a.conf.Objects}}
+	k := &t.keeper
+	*k = keeper{method: m, shape: shapeOf(m), progress: p, log: t.log, options: a.conf.JSON, storing: storing{ctx, c, a.conf.Objects}}
 	k.limit(&a.conf)
 	if t.buffer != nil {
 		k.json = (*t.buffer)[:0]
@@ -283,11 +289,13 @@ type keeper struct {
 	// cut says what was left out of the one reply, link where the whole is; nil if there is none.
 	cut  *transcode.Cut
 	link *object.Info
-	// itemCut is what was left out of the last item of a stream, cutItems in how many something was.
-	itemCut  transcode.Cut
+	// lastCut is what was left out of the last reply, cutItems of how many items of a stream something was.
+	lastCut  transcode.Cut
 	cutItems int
 	// next is how to get what comes after the reply, or after the last item.
 	next *cursor
+	// result is room for a result.
+	result result
 }
 
 // errFull ends a stream of which enough has been kept.
@@ -330,7 +338,7 @@ func (k *keeper) keep(f *call.Frame) error {
 	}
 	k.json = out
 	k.count++
-	if len(k.itemCut.Places) > 0 {
+	if len(k.lastCut.Places) > 0 {
 		k.cutItems++
 	}
 	k.resumeAt(f.Bytes())

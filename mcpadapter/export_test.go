@@ -14,14 +14,14 @@ func SDKOnly(c *Config) { c.sdkOnly = true }
 
 // TakesFastPath says whether a message over HTTP is answered without the SDK.
 func (a *Adapter) TakesFastPath(h http.Header, body []byte) bool {
-	q, ok := scanRequest(body)
+	var q quickRequest
 	e, isEndpoint := a.http.(*endpoint)
-	return ok && isEndpoint && e.quickHeader(&http.Request{Header: h}, &q)
+	return q.scan(body) && isEndpoint && e.quickHeader(&http.Request{Header: h}, &q)
 }
 
 // FitsFastPath says whether a message may be answered without the SDK, and whether it is JSON at all as the scanner reads it.
 func FitsFastPath(body []byte) (fits, isJSON bool) {
-	_, fits = scanRequest(body)
+	fits = new(quickRequest).scan(body)
 	s := scanner{data: body}
 	_, ok := s.value()
 	return fits, ok && s.end()

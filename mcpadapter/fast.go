@@ -66,11 +66,11 @@ func once(seen *uint, bit uint) bool {
 // quickMethods are the methods of the fast path. Looking one up makes no string of the message's bytes.
 var quickMethods = map[string]string{"ping": "ping", "tools/list": "tools/list", "tools/call": "tools/call", "server/discover": "server/discover", getTask: getTask, cancelTask: cancelTask}
 
-// scanRequest reads a message. It is false for one that is not JSON, or is not for the fast path.
-func scanRequest(data []byte) (q quickRequest, ok bool) {
+// scan reads a message into q, which is empty. It is false for one that is not JSON, or is not for the fast path.
+func (q *quickRequest) scan(data []byte) bool {
 	s := scanner{data: data}
 	versioned := false
-	ok = s.object(func(name []byte) bool {
+	ok := s.object(func(name []byte) bool {
 		switch string(name) {
 		case "jsonrpc":
 			v, ok := s.value()
@@ -88,13 +88,13 @@ func scanRequest(data []byte) (q quickRequest, ok bool) {
 			q.method = quickMethods[string(v)]
 			return ok && fresh && q.method != ""
 		case "params":
-			return once(&q.seen, hasParams) && s.params(&q)
+			return once(&q.seen, hasParams) && s.params(q)
 		}
 		return false
 	})
 	ok = ok && s.end() && !s.odd && versioned && q.id != nil && q.method != ""
 	if !ok {
-		return q, false
+		return false
 	}
 	switch members := q.seen &^ (hasMeta | hasParams); q.method {
 	case "tools/call":
@@ -107,9 +107,9 @@ func scanRequest(data []byte) (q quickRequest, ok bool) {
 		ok = members == 0
 	}
 	if q.meta.seen&hasVersion == 0 {
-		return q, ok && q.method != "server/discover"
+		return ok && q.method != "server/discover"
 	}
-	return q, ok && q.meta.seen&hasCapabilities != 0 && q.method != "ping"
+	return ok && q.meta.seen&hasCapabilities != 0 && q.method != "ping"
 }
 
 // string reads a string that means what it says.

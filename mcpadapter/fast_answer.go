@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
-	"net/http"
 	"strconv"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -20,23 +18,39 @@ const (
 	eventEnd   = "\n\n"
 )
 
-// scratch is what one request of the fast path is read into and written from.
+// scratch is what one request of the fast path is read into, worked on in, and written from: one piece of memory that the next request uses again.
 type scratch struct {
-	body, reply, out []byte
+	body, json, out []byte
+	quick           quickRequest
+	call            toolCall
+	reply           reply
 }
 
-var scratches = sync.Pool{New: func() any { return &scratch{} }}
+// scratch returns memory for one request.
+func (a *Adapter) scratch() *scratch {
+	if s, ok := a.scratches.Get().(*scratch); ok {
+		return s
+	}
+	return &scratch{}
+}
 
-// free gives s back. Nothing may use its bytes any more.
-func (s *scratch) free() {
-	for _, b := range []*[]byte{&s.body, &s.reply, &s.out} {
+// free gives s back. Nothing may use it any more.
+func (a *Adapter) free(s *scratch) {
+	for _, b := range [...]*[]byte{&s.body, &s.json, &s.out} {
 		if cap(*b) > buffer.Small { // not for small messages
-			large := *b
-			buffer.Give(&large)
-			*b = nil
+			give(b)
 		}
 	}
-	scratches.Put(s)
+	s.quick, s.call = quickRequest{}, toolCall{} // what they point to is not to be kept
+	if s.reply.clear() {
+		a.scratches.Put(s)
+	}
+}
+
+func give(b *[]byte) {
+	large := *b
+	buffer.Give(&large)
+	*b = nil
 }
 
 // quickAnswer is the answer to a request of the fast path, framed as an event. Its pieces belong to a scratch, or are shared with others.
@@ -61,18 +75,8 @@ func (q *quickAnswer) bare(after int) [3][]byte {
 
 func size(pieces [3][]byte) int { return len(pieces[0]) + len(pieces[1]) + len(pieces[2]) }
 
-// caller is what a transport knows about a request.
-type caller struct {
-	header   http.Header
-	protocol string
-	notify   func(step)
-	log      *logSink
-	begin    func()
-	client   client
-}
-
 // answerQuick answers q, which scanRequest found fit for the fast path. Refusals are those of tools/list and tools/call themselves.
-func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller, s *scratch) (answer quickAnswer) {
+func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from *caller, s *scratch) (answer quickAnswer) {
 	out := append(append(s.out[:0], eventBegin...), `{"jsonrpc":"2.0","id":`...)
 	out = append(out, q.id...)
 	var shared []byte
@@ -89,9 +93,9 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from caller,
 		}
 	case "tools/call":
 		var res *result
-		if res, err = a.call(ctx, toolCall{
-			name: q.name, arguments: q.arguments, meta: q.meta.crossing, header: from.header, protocol: from.protocol, notify: from.notify, log: from.log, begin: from.begin, client: from.client, buffer: &s.reply,
-		}); err == nil {
+		t := &s.call
+		t.name, t.arguments, t.meta, t.caller, t.buffer = q.name, q.arguments, q.meta.crossing, *from, &s.json
+		if res, err = a.call(ctx, t); err == nil {
 			s.out = out
 			buffer.Room(&s.out, res.size())
 			out = s.out

@@ -25,8 +25,8 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	if e.adapter.conf.sdkOnly {
 		return false
 	}
-	q, ok := scanRequest(s.body)
-	if !ok || !e.adapter.offersQuick(&q) || !e.quickHeader(r, &q) {
+	q := &s.quick
+	if !q.scan(s.body) || !e.adapter.offersQuick(q) || !e.quickHeader(r, q) {
 		return false
 	}
 	form, ok := answerForm(r.Header, q.method)
@@ -37,7 +37,8 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		return true
 	}
 	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
-	reply := &reply{w: w, rc: rc, id: q.id, form: form, buffers: r.ProtoMajor < 2}
+	reply := &s.reply
+	reply.w, reply.rc, reply.id, reply.form, reply.buffers = w, *rc, q.id, form, r.ProtoMajor < 2
 	if q.modern() {
 		from.client = client{modern: true, can: q.meta.can}
 	}
@@ -63,7 +64,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 			reply.keepAlive()
 		}
 	}
-	reply.conclude(e.adapter.answerQuick(ctx, &q, from, s), q.modern())
+	reply.conclude(e.adapter.answerQuick(ctx, q, &from, s), q.modern())
 	return true
 }
 

@@ -78,8 +78,8 @@ func (c *lineConn) quick(line []byte) bool {
 	if protocol == "" || c.adapter.conf.sdkOnly {
 		return false
 	}
-	q, ok := scanRequest(line)
-	if !ok || !c.adapter.offersQuick(&q) || q.method == "server/discover" && protocol != version20260728 {
+	q := &quickRequest{}
+	if !q.scan(line) || !c.adapter.offersQuick(q) || q.method == "server/discover" && protocol != version20260728 {
 		return false
 	}
 	from := caller{protocol: version20250618}
@@ -112,7 +112,7 @@ func (c *lineConn) quick(line []byte) bool {
 			}
 		}
 	}
-	if level := c.logLevelOf(&q); level != 0 {
+	if level := c.logLevelOf(q); level != 0 {
 		from.log = &logSink{from: level, send: func(data []byte, level mcp.LoggingLevel, logger string) {
 			if ctx.Err() == nil {
 				_ = c.write(appendLog(nil, data, level, logger))
@@ -123,9 +123,9 @@ func (c *lineConn) quick(line []byte) bool {
 	c.running.Go(func() {
 		defer c.adapter.stdioCalls.Done()
 		defer cancel()
-		s := scratches.Get().(*scratch)
-		defer s.free()
-		answer := c.answerSafely(ctx, &q, from, s)
+		s := c.adapter.scratch()
+		defer c.adapter.free(s)
+		answer := c.answerSafely(ctx, q, &from, s)
 		r := c.end(id)
 		defer c.answered()
 		if r.cancelled {
@@ -140,7 +140,7 @@ func (c *lineConn) quick(line []byte) bool {
 }
 
 // answerSafely is answerQuick on a goroutine of its own, where a panic would end the process.
-func (c *lineConn) answerSafely(ctx context.Context, q *quickRequest, from caller, s *scratch) (answer quickAnswer) {
+func (c *lineConn) answerSafely(ctx context.Context, q *quickRequest, from *caller, s *scratch) (answer quickAnswer) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.adapter.panicked(ctx, q.method, r)

@@ -121,7 +121,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has no connection
-	s := scratches.Get().(*scratch)
+	s := e.adapter.scratch()
 	if err := readBody(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)), r.ContentLength, s); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
@@ -134,7 +134,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = rc.SetReadDeadline(time.Time{})
 	if e.quick(w, r, rc, s) {
-		s.free()
+		e.adapter.free(s)
 		return
 	}
 	body := s.body // the SDK may keep it

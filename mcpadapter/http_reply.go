@@ -35,7 +35,7 @@ const (
 // into JSON where that was asked for, keeps silent streams alive, and tells proxies not to buffer.
 type reply struct {
 	w    http.ResponseWriter
-	rc   *http.ResponseController
+	rc   http.ResponseController
 	id   json.RawMessage
 	form form
 	// buffers says that a small answer never waits for the client: HTTP/1, where the fast path answers.
@@ -56,20 +56,27 @@ type reply struct {
 	text   bytes.Buffer
 	answer []byte // the JSON answer, in the form asJSON
 	timer  *time.Timer
+	ticks  bool // the timer does
+	late   bool // what the timer calls has begun, and may still wait for mu
 	done   bool
 	muted  bool // the request was cancelled: what comes is no answer to it
 }
 
 // newReply returns a reply to w for the request id. finish must be called.
 func newReply(w http.ResponseWriter, id json.RawMessage, f form) *reply {
-	return &reply{w: w, rc: http.NewResponseController(w), id: id, form: f, head: http.Header{}}
+	return &reply{w: w, rc: *http.NewResponseController(w), id: id, form: f, head: http.Header{}}
 }
 
 // keepAlive begins to send comments while nothing else is sent.
 func (r *reply) keepAlive() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.timer = time.AfterFunc(keepAliveEvery, r.comment)
+	r.ticks = true
+	if r.timer == nil {
+		r.timer = time.AfterFunc(keepAliveEvery, r.comment)
+		return
+	}
+	r.timer.Reset(keepAliveEvery)
 }
 
 func (r *reply) comment() {
@@ -132,8 +139,7 @@ func (r *reply) open(status int, contentType []string) {
 func (r *reply) conclude(answer quickAnswer, modern bool) {
 	r.stop()
 	pieces := answer.pieces
-	whole := r.status == 0
-	if whole {
+	if r.status == 0 {
 		status, contentType := http.StatusOK, eventType
 		refused := answer.refused && modern
 		if refused {
@@ -142,12 +148,13 @@ func (r *reply) conclude(answer quickAnswer, modern bool) {
 		if refused || r.form == asJSON {
 			pieces, contentType = answer.bare(0), jsonType
 		}
+		if r.buffers && size(pieces) <= bufferedBytes {
+			r.open(status, contentType)
+			r.write(pieces)
+			return // net/http counts it, and sends it with the header, when the handler has returned; the socket has room for it
+		}
 		r.w.Header()["Content-Length"] = []string{strconv.Itoa(size(pieces))}
 		r.open(status, contentType)
-	}
-	if whole && r.buffers && size(pieces) <= bufferedBytes {
-		r.write(pieces)
-		return // net/http sends it with the header when the handler has returned, and the socket has room for it
 	}
 	// Writers without deadlines, such as those of tests, have none to set.
 	_ = r.rc.SetWriteDeadline(time.Now().Add(writeStall))
@@ -291,10 +298,25 @@ func (r *reply) FlushError() error { return nil }
 func (r *reply) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.end()
+}
+
+// end is stop, with the mutex held.
+func (r *reply) end() {
 	r.done = true
-	if r.timer != nil {
-		r.timer.Stop()
+	if r.ticks {
+		r.ticks = false
+		r.late = !r.timer.Stop()
 	}
+}
+
+// clear makes r, which has been stopped, what it was before its request. It is false if r cannot serve another one.
+func (r *reply) clear() bool {
+	if r.late {
+		return false
+	}
+	*r = reply{timer: r.timer}
+	return true
 }
 
 // refuse answers with an error of this door instead of the SDK's answer.
@@ -307,10 +329,7 @@ func (r *reply) refuse(status int, e *jsonrpc.Error) {
 func (r *reply) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
+	r.end()
 	switch {
 	case r.plain != 0:
 		e := rpcError(jsonrpc.CodeInvalidRequest, "%s", strings.TrimSpace(r.text.String()))

@@ -25,7 +25,7 @@ func (k *keeper) limit(conf *Config) {
 	k.maxBytes, k.maxItems, k.maxDepth = conf.MaxResultBytes, or(p.MaxResultItems, conf.MaxResultItems), or(p.MaxResultDepth, conf.MaxResultDepth)
 	if k.method.Kind().Server {
 		k.maxBytes, k.maxItems = conf.MaxStreamBytes, or(p.MaxResultItems, conf.MaxStreamItems)
-		k.options.MaxDepth, k.options.Cut = k.maxDepth, &k.itemCut
+		k.options.MaxDepth, k.options.Cut = k.maxDepth, &k.lastCut
 	}
 	if p.MaxResultBytes > 0 {
 		k.maxBytes = min(k.maxBytes, p.MaxResultBytes)
@@ -34,10 +34,9 @@ func (k *keeper) limit(conf *Config) {
 
 // keepReply keeps the one reply of a unary call: whole if it is within the limits, else cut, with a link to the whole.
 func (k *keeper) keepReply(wire []byte) error {
-	o := k.options
-	var cut transcode.Cut
+	o, cut := k.options, &k.lastCut
 	if k.maxItems > 0 || k.maxDepth > 0 {
-		o.MaxBytes, o.MaxItems, o.MaxDepth, o.Cut = k.maxBytes, k.maxItems, k.maxDepth, &cut
+		o.MaxBytes, o.MaxItems, o.MaxDepth, o.Cut = k.maxBytes, k.maxItems, k.maxDepth, cut
 	}
 	k.json = k.json[:0]
 	buffer.Room(&k.json, min(buffer.ForJSON(len(wire)), k.maxBytes+1))
@@ -50,7 +49,7 @@ func (k *keeper) keepReply(wire []byte) error {
 		k.json, k.blob = out, blobOf(k.method, wire)
 		return nil
 	}
-	return k.keepCut(wire, out, &cut)
+	return k.keepCut(wire, out, cut)
 }
 
 // keepCut keeps what of a reply is within the limits, and puts the whole into the store. out is the reply, cut if cut says so.

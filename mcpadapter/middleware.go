@@ -117,7 +117,8 @@ func (a *Adapter) appendListEnd(dst []byte, next string, modern bool) []byte {
 }
 
 func (a *Adapter) callTool(ctx context.Context, r *mcp.CallToolRequest) (mcp.Result, error) {
-	c := toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: crossingOf(r.Params.Meta), protocol: protocolOf(r), client: a.clientOf(ctx, r)}
+	c := &toolCall{name: r.Params.Name, arguments: r.Params.Arguments, meta: crossingOf(r.Params.Meta)}
+	c.protocol, c.client = protocolOf(r), a.clientOf(ctx, r)
 	if r.Extra != nil {
 		c.header = r.Extra.Header
 	}

@@ -41,12 +41,12 @@ type progress struct {
 	timer   *time.Timer
 }
 
-// startProgress returns the progress of a call that began at start, or nil if notify is nil. It must be stopped.
-func startProgress(notify func(step), start time.Time) *progress {
+// startProgress returns the progress of a call that begins now, or nil if notify is nil. It must be stopped.
+func startProgress(notify func(step)) *progress {
 	if notify == nil {
 		return nil
 	}
-	p := &progress{notify: notify, start: start}
+	p := &progress{notify: notify, start: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(progressSilence, p.silent)

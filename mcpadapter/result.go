@@ -74,7 +74,8 @@ func (r *result) addText(text []byte) {
 
 // unaryResult is the result of a call with one reply.
 func (k *keeper) unaryResult() *result {
-	r := &result{structured: k.json}
+	r := &k.result
+	r.structured = k.json
 	if toolschema.Wrapped(k.method.Desc.Output()) {
 		r.structured = fmt.Appendf(nil, `{%q:%s}`, toolschema.WrapperKey, k.json)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // callThrough runs the tool that a call of call_tool names. What is wrong with the name is a tool error: the model wrote it.
-func (a *Adapter) callThrough(ctx context.Context, s *catalog.Snapshot, t toolCall) (*result, error) {
+func (a *Adapter) callThrough(ctx context.Context, s *catalog.Snapshot, t *toolCall) (*result, error) {
 	name, inner, err := calledThrough(t.arguments)
 	if err != nil {
 		return errorResult(nil, badArguments(err), nil), nil
