@@ -11,15 +11,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
+	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 )
 
 // AuditSink keeps records of calls. It may be called concurrently.
 type AuditSink interface {
-	// Record keeps r, which nobody changes any more. An error means that it is not kept.
-	Record(ctx context.Context, r *toolwayv1.AuditRecord) error
+	// Record keeps r. It does not change r and keeps a copy, since the bytes are used again once it has returned. ctx is the call's, which may be over: what waits
+	// does so without it. An error means that the record is not kept.
+	Record(ctx context.Context, r audit.Record) error
 }
 
 // AuditOptions are what Audit needs besides Options.
@@ -55,7 +56,7 @@ func Audit(o Options) Policy {
 		if a.o.Sink == nil {
 			return nil
 		}
-		return (&methodAudit{auditor: a, facts: auditFacts(m), quiet: !a.o.Health && m.Service.Desc.FullName() == "grpc.health.v1.Health"}).intercept
+		return (&methodAudit{auditor: a, facts: auditFacts(m, a.o.MaxArgumentBytes), quiet: !a.o.Health && m.Service.Desc.FullName() == "grpc.health.v1.Health"}).intercept
 	}}
 }
 
@@ -76,11 +77,11 @@ type methodAudit struct {
 func (a *methodAudit) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := stream.Context()
 	c := call.FromContext(ctx)
-	s := &audited{ServerStream: stream, facts: a.facts, maxArguments: a.o.MaxArgumentBytes}
+	s := &audited{ServerStream: stream, facts: a.facts}
 	finished := false
 	defer func() {
 		if !finished { // a panic, which Recover turns into this
-			a.finish(ctx, c, s, status.New(codes.Internal, "panic"))
+			a.finish(ctx, c, s, errPanic)
 		}
 	}()
 	err := a.refusal()
@@ -90,7 +91,7 @@ func (a *methodAudit) intercept(srv any, stream grpc.ServerStream, _ *grpc.Strea
 		c.Decide("audit", "refused", "records cannot be kept")
 	}
 	finished = true
-	a.finish(ctx, c, s, status.Convert(err))
+	a.finish(ctx, c, s, err)
 	return err
 }
 
@@ -103,22 +104,35 @@ func (a *auditor) refusal() error {
 		"hint", "nothing was done; call again later, and tell the operator if it stays")
 }
 
-func (a *methodAudit) finish(ctx context.Context, c *call.Call, s *audited, st *status.Status) {
-	if a.quiet && st.Code() == codes.OK {
+// errPanic is how a call ends that panics.
+var errPanic = status.Error(codes.Internal, "panic")
+
+func (a *methodAudit) finish(ctx context.Context, c *call.Call, s *audited, err error) {
+	if a.quiet && err == nil {
 		return
 	}
 	took := time.Since(c.Start)
-	rec := s.record(ctx, c, st, took)
-	err := a.o.Sink.Record(context.WithoutCancel(ctx), rec)
+	end := endOf(ctx, c, err)
+	b := scratches.Get().(*scratch)
+	err = a.o.Sink.Record(ctx, s.record(ctx, b, c, &end, took))
+	b.release()
 	if (err != nil) != a.failing.Load() {
 		a.failing.Store(err != nil)
 	}
-	if err == nil {
-		return
+	if err != nil {
+		a.lost(ctx, c, end.code, err)
 	}
+}
+
+// lost tells of a record that was not kept.
+func (a *auditor) lost(ctx context.Context, c *call.Call, code codes.Code, err error) {
 	if a.failures != nil {
 		a.failures.Add(ctx, 1)
 	}
+	principal := ""
+	if c.Principal != nil {
+		principal = short(c.Principal.ID)
+	}
 	a.log.LogAttrs(ctx, slog.LevelError, "a call is not in the audit", slog.String("call_id", c.ID), slog.String("method", c.Method.FullMethod),
-		slog.String("principal", rec.GetPrincipal()), slog.String("code", rec.GetCode()), slog.Any("error", err))
+		slog.String("principal", principal), slog.String("code", codeName(code)), slog.Any("error", err))
 }

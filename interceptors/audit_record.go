@@ -3,8 +3,11 @@ package interceptors
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"math"
+	"net"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,126 +16,196 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
+	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
-// draft is a record with what it points to, in one allocation.
-type draft struct {
-	record            toolwayv1.AuditRecord
-	started, deadline timestamppb.Timestamp
-	steps             [12]toolwayv1.AuditStep
-	stepList          [12]*toolwayv1.AuditStep
-	attempt           [1]toolwayv1.AuditAttempt
-	attemptList       [1]*toolwayv1.AuditAttempt
+// The numbers of toolway.v1.AuditRecord's fields.
+const (
+	recordCallID             = 1
+	recordTraceID            = 2
+	recordRequestID          = 3
+	recordDoor               = 4
+	recordProtocolVersion    = 5
+	recordPeer               = 6
+	recordBackend            = 7
+	recordMethod             = 8
+	recordTool               = 9
+	recordDefinitionHash     = 10
+	recordPrincipal          = 11
+	recordTenant             = 12
+	recordAuthentication     = 13
+	recordScopes             = 14
+	recordApprovalID         = 15
+	recordIdempotencyKeyHash = 16
+	recordArgumentsHash      = 17
+	recordArguments          = 18
+	recordArgumentsCut       = 19
+	recordRequests           = 20
+	recordStartedAt          = 21
+	recordDeadline           = 22
+	recordLatency            = 23
+	recordOutcome            = 24
+	recordCode               = 25
+	recordReason             = 26
+	recordDomain             = 27
+	recordMessage            = 28
+	recordToolError          = 29
+	recordResultHash         = 30
+	recordResultBytes        = 31
+	recordResults            = 32
+	recordResultURI          = 33
+	recordSideEffectID       = 34
+	recordAttempts           = 35
+	recordSteps              = 36
+)
+
+// The numbers of AuditAttempt's fields, and of AuditStep's.
+const (
+	attemptTarget  = 1
+	attemptAt      = 2
+	attemptTook    = 3
+	attemptCode    = 4
+	attemptOutcome = 5
+	attemptWhy     = 6
+	attemptBackend = 7
+
+	stepName    = 1
+	stepAt      = 2
+	stepTook    = 3
+	stepVerdict = 4
+	stepDetail  = 5
+)
+
+// methodRecord is the part of a record that all calls of a method have in common.
+func methodRecord(m *catalog.Method) audit.Record {
+	var w recordWriter
+	w.text(recordBackend, m.Backend.Name)
+	w.text(recordMethod, m.FullMethod[1:])
+	w.text(recordTool, m.Tool.Name)
+	w.text(recordDefinitionHash, m.Hash())
+	return audit.Record(w)
 }
 
-// maxText bounds a text in a record.
-const maxText = 1 << 10
-
-func text(s string) string {
-	if len(s) > maxText {
-		s = s[:maxText]
-	}
-	if utf8.ValidString(s) {
-		return s
-	}
-	return strings.ToValidUTF8(s, "\ufffd")
-}
-
-// record makes the record of a call that is over.
-func (s *audited) record(ctx context.Context, c *call.Call, st *status.Status, took time.Duration) *toolwayv1.AuditRecord {
-	d := new(draft)
-	r := &d.record
-	m := c.Method
-	r.CallId, r.TraceId, r.Door, r.ProtocolVersion = c.ID, c.TraceID, string(c.Door), text(c.Protocol)
-	r.Backend, r.Method, r.Tool, r.DefinitionHash = m.Backend.Name, m.FullMethod[1:], m.Tool.Name, m.Hash()
+// record writes the record of a call that is over.
+func (s *audited) record(ctx context.Context, b *scratch, c *call.Call, end *ending, took time.Duration) audit.Record {
+	w := &b.record
+	*w = (*w)[:0]
+	w.text(recordCallID, c.ID)
+	*w = append(*w, s.facts.record...)
+	w.text(recordTraceID, c.TraceID)
 	if vs := c.Forward["x-request-id"]; len(vs) > 0 && vs[0] != c.ID {
-		r.RequestId = text(vs[0])
+		w.text(recordRequestID, vs[0])
 	}
+	w.text(recordDoor, string(c.Door))
+	w.text(recordProtocolVersion, c.Protocol)
 	if c.Peer != nil {
-		r.Peer = text(c.Peer.String())
+		w.address(c.Peer)
 	} else if p, ok := peer.FromContext(ctx); ok && c.Door == call.GRPC && p.Addr != nil { // of the other doors it would only name the door
-		r.Peer = text(p.Addr.String())
+		w.address(p.Addr)
 	}
 	if p := c.Principal; p != nil {
-		r.Principal, r.Tenant, r.Authentication = text(p.ID), text(p.Tenant), p.How
-		if len(p.Missing(m.Policy.Scopes)) == 0 {
-			r.Scopes = m.Policy.Scopes
+		w.text(recordPrincipal, p.ID)
+		w.text(recordTenant, p.Tenant)
+		w.text(recordAuthentication, p.How)
+		if scopes := c.Method.Policy.Scopes; len(scopes) > 0 && len(p.Missing(scopes)) == 0 {
+			for _, scope := range scopes {
+				w.text(recordScopes, scope)
+			}
 		}
 	}
-	r.ApprovalId, r.ResultUri = text(c.Approval), text(c.ResultURI)
+	w.text(recordApprovalID, c.Approval)
 	if c.Key != "" {
 		sum := sha256.Sum256([]byte(c.Key))
-		r.IdempotencyKeyHash = hexadecimals(sum[:])
+		w.hash(recordIdempotencyKeyHash, sum[:])
 	}
-	d.started.Seconds, d.started.Nanos = c.Start.Unix(), int32(c.Start.Nanosecond())
-	r.StartedAt, r.LatencyMs = &d.started, milliseconds(took)
+	w.time(recordStartedAt, c.Start)
 	if !c.Deadline.IsZero() {
-		d.deadline.Seconds, d.deadline.Nanos = c.Deadline.Unix(), int32(c.Deadline.Nanosecond())
-		r.Deadline = &d.deadline
+		w.time(recordDeadline, c.Deadline)
 	}
-	s.fill(r, c)
-	ended(ctx, r, c, st)
-	d.addSteps(c, took)
-	d.addAttempts(c)
-	return r
+	w.milliseconds(recordLatency, took)
+	end.record(w)
+	s.recordMessages(b, c)
+	w.text(recordResultURI, c.ResultURI)
+	w.attempts(c)
+	w.steps(c, took)
+	return audit.Record(*w)
 }
 
-// fill adds what the stream has seen.
-func (s *audited) fill(r *toolwayv1.AuditRecord, c *call.Call) {
-	if !s.facts.kind.Client && !s.argumentsRead {
+// recordMessages adds what the stream has seen.
+func (s *audited) recordMessages(b *scratch, c *call.Call) {
+	if !s.facts.kind.Client && s.seen == nil {
 		if f := c.Received(); f != nil {
-			s.requests = 1
-			s.capture(f)
+			s.capture(f, b)
 		}
 	}
-	var arguments, result []byte
-	switch {
-	case s.requestHash.hash != nil:
-		arguments = s.requestHash.hash.Sum(nil)
-	case s.argumentsRead:
-		arguments = s.argumentsSum[:]
+	w := &b.record
+	if seen := s.seen; seen != nil {
+		w.hash(recordArgumentsHash, seen.sum())
+		w.bytes(recordArguments, seen.arguments)
+		w.flag(recordArgumentsCut, seen.cut.More > 0 || len(seen.cut.Places) > 0)
 	}
-	r.Arguments, r.ArgumentsCut, r.Requests = s.arguments, s.cut.More > 0 || len(s.cut.Places) > 0, s.requests
+	w.number(recordRequests, s.requests)
 	switch {
 	case s.resultHash.hash != nil:
-		result = s.resultHash.hash.Sum(nil)
+		w.hash(recordResultHash, s.resultHash.hash.Sum(nil))
 	case s.results > 0:
-		result = s.resultSum[:]
+		w.hash(recordResultHash, s.resultSum[:])
 	}
-	r.ArgumentsHash, r.ResultHash = hexadecimalPair(arguments, result)
-	r.ResultBytes, r.Results, r.SideEffectId = s.resultBytes, s.results, text(s.sideEffect)
+	w.number(recordResultBytes, s.resultBytes)
+	w.number(recordResults, s.results)
+	w.text(recordSideEffectID, s.sideEffect)
 }
 
-// ended adds how the call ended.
-func ended(ctx context.Context, r *toolwayv1.AuditRecord, c *call.Call, st *status.Status) {
-	r.Code = codeName(st.Code())
-	if st.Code() == codes.OK {
-		r.Outcome = toolwayv1.AuditRecord_OUTCOME_OK
-		return
+// ending is how a call ended.
+type ending struct {
+	outcome   toolwayv1.AuditRecord_Outcome
+	code      codes.Code
+	toolError bool
+	// Of the error, whether a backend's or the mesh's.
+	reason, domain, message string
+}
+
+// endOf returns how a call ended that returned err.
+func endOf(ctx context.Context, c *call.Call, err error) ending {
+	if err == nil {
+		return ending{outcome: toolwayv1.AuditRecord_OUTCOME_OK}
 	}
+	st := status.Convert(err)
+	e := ending{code: st.Code()}
 	for _, d := range st.Proto().GetDetails() {
 		if info := (&errdetails.ErrorInfo{}); d.MessageIs(info) && d.UnmarshalTo(info) == nil {
-			r.Reason, r.Domain = text(info.GetReason()), text(info.GetDomain())
+			e.reason, e.domain = info.GetReason(), info.GetDomain()
 			break
 		}
 	}
-	if r.Reason == call.ResultFull && r.Domain == call.Domain {
-		r.Outcome = toolwayv1.AuditRecord_OUTCOME_OK
-		return
+	if e.code == codes.OK || e.reason == call.ResultFull && e.domain == call.Domain {
+		e.outcome = toolwayv1.AuditRecord_OUTCOME_OK
+		return e
 	}
-	r.ToolError = c.Door == call.MCP
-	r.Outcome = outcomeOf(ctx, r, c)
-	if r.Domain == call.Domain && st.Code() != codes.InvalidArgument {
-		r.Message = text(st.Message())
+	e.toolError = c.Door == call.MCP
+	e.outcome = outcomeOf(ctx, c, e.domain)
+	if e.domain == call.Domain && e.code != codes.InvalidArgument {
+		e.message = st.Message()
 	}
+	return e
+}
+
+func (e *ending) record(w *recordWriter) {
+	w.number(recordOutcome, int64(e.outcome))
+	w.text(recordCode, codeName(e.code))
+	w.text(recordReason, e.reason)
+	w.text(recordDomain, e.domain)
+	w.text(recordMessage, e.message)
+	w.flag(recordToolError, e.toolError)
 }
 
 // outcomeOf says what is known about the backend of a call that did not end well.
-func outcomeOf(ctx context.Context, r *toolwayv1.AuditRecord, c *call.Call) toolwayv1.AuditRecord_Outcome {
+func outcomeOf(ctx context.Context, c *call.Call, domain string) toolwayv1.AuditRecord_Outcome {
 	if !c.Sent {
 		return toolwayv1.AuditRecord_OUTCOME_REFUSED
 	}
@@ -145,64 +218,138 @@ func outcomeOf(ctx context.Context, r *toolwayv1.AuditRecord, c *call.Call) tool
 		}
 	}
 	local := c.Method.Service.Mesh || c.Method.Service.Infrastructure // then the mesh's errors are the backend's
-	if r.GetDomain() == call.Domain && !local || ctx.Err() != nil {
+	if domain == call.Domain && !local || ctx.Err() != nil {
 		return toolwayv1.AuditRecord_OUTCOME_UNKNOWN
 	}
 	return toolwayv1.AuditRecord_OUTCOME_FAILED
 }
 
-// addSteps adds the policies' steps. Those that stand outside of audit are not over yet.
-func (d *draft) addSteps(c *call.Call, took time.Duration) {
-	list := d.stepList[:0]
-	for i := range c.Steps {
-		from := &c.Steps[i]
-		var to *toolwayv1.AuditStep
-		if i < len(d.steps) {
-			to = &d.steps[i]
-		} else {
-			to = new(toolwayv1.AuditStep)
+// recordWriter is a record that is being written. What is empty is left out, as proto3 has it.
+type recordWriter []byte
+
+// maxText bounds a text in a record.
+const maxText = 1 << 10
+
+func short(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}
+
+// text adds a text, which is cut if it is long, and mended if it is no UTF-8.
+func (w *recordWriter) text(field protowire.Number, s string) {
+	if s != "" {
+		*w = protowire.AppendString(protowire.AppendTag(*w, field, protowire.BytesType), short(s))
+	}
+}
+
+// bytes adds a text that is known to be valid.
+func (w *recordWriter) bytes(field protowire.Number, b []byte) {
+	if len(b) > 0 {
+		*w = protowire.AppendBytes(protowire.AppendTag(*w, field, protowire.BytesType), b)
+	}
+}
+
+// hash adds a hash as hexadecimals.
+func (w *recordWriter) hash(field protowire.Number, sum []byte) {
+	*w = protowire.AppendVarint(protowire.AppendTag(*w, field, protowire.BytesType), uint64(hex.EncodedLen(len(sum)))) //nolint:gosec // a length
+	*w = hex.AppendEncode(*w, sum)
+}
+
+func (w *recordWriter) number(field protowire.Number, n int64) {
+	if n != 0 {
+		*w = protowire.AppendVarint(protowire.AppendTag(*w, field, protowire.VarintType), uint64(n)) //nolint:gosec // two's complement is the encoding
+	}
+}
+
+func (w *recordWriter) flag(field protowire.Number, set bool) {
+	if set {
+		w.number(field, 1)
+	}
+}
+
+// milliseconds adds a time as milliseconds, rounded to a tenth of a microsecond, so that JSON stays short.
+func (w *recordWriter) milliseconds(field protowire.Number, d time.Duration) {
+	if ms := math.Round(float64(d)/100) / 10000; ms != 0 {
+		*w = protowire.AppendFixed64(protowire.AppendTag(*w, field, protowire.Fixed64Type), math.Float64bits(ms))
+	}
+}
+
+// time adds a google.protobuf.Timestamp.
+func (w *recordWriter) time(field protowire.Number, t time.Time) {
+	begin := w.open(field)
+	w.number(1, t.Unix())
+	w.number(2, int64(t.Nanosecond()))
+	w.close(begin)
+}
+
+// address adds where the call came from.
+func (w *recordWriter) address(a net.Addr) {
+	if tcp, ok := a.(*net.TCPAddr); ok { // its String makes two texts
+		if ip, ok := netip.AddrFromSlice(tcp.IP); ok {
+			begin := w.open(recordPeer)
+			*w = netip.AddrPortFrom(ip.Unmap().WithZone(tcp.Zone), uint16(tcp.Port)).AppendTo(*w) //nolint:gosec // a port
+			w.close(begin)
+			return
 		}
-		back := from.Back
+	}
+	w.text(recordPeer, a.String())
+}
+
+// open begins a message, or a text, of up to some kilobytes. What is written until close is in it.
+func (w *recordWriter) open(field protowire.Number) (begin int) {
+	*w = append(protowire.AppendTag(*w, field, protowire.BytesType), 0)
+	return len(*w)
+}
+
+// close sets the length, for which open has left the one byte that mostly is enough.
+func (w *recordWriter) close(begin int) {
+	size := uint64(len(*w) - begin) //nolint:gosec // a length
+	if size < 1<<7 {
+		(*w)[begin-1] = byte(size)
+		return
+	}
+	more := protowire.SizeVarint(size) - 1
+	var room [binary.MaxVarintLen64]byte
+	*w = append(*w, room[:more]...)
+	copy((*w)[begin+more:], (*w)[begin:])
+	binary.PutUvarint((*w)[begin-1:], size)
+}
+
+// attempts adds the tries at a backend.
+func (w *recordWriter) attempts(c *call.Call) {
+	for i := range c.Attempts {
+		a := &c.Attempts[i]
+		begin := w.open(recordAttempts)
+		w.text(attemptTarget, a.Target)
+		w.milliseconds(attemptAt, a.Start)
+		w.milliseconds(attemptTook, a.End-a.Start)
+		w.text(attemptCode, codeName(a.Code))
+		w.text(attemptOutcome, string(a.Outcome))
+		w.text(attemptWhy, a.Why)
+		w.text(attemptBackend, a.Backend)
+		w.close(begin)
+	}
+}
+
+// steps adds the policies' steps. Those that stand outside of audit are not over yet.
+func (w *recordWriter) steps(c *call.Call, took time.Duration) {
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		back := s.Back
 		if back == 0 {
 			back = took
 		}
-		to.Name, to.Verdict, to.Detail = from.Name, from.Verdict, text(from.Detail)
-		to.AtMs, to.TookMs = milliseconds(from.At), milliseconds(back-from.At)
-		list = append(list, to)
+		begin := w.open(recordSteps)
+		w.text(stepName, s.Name)
+		w.milliseconds(stepAt, s.At)
+		w.milliseconds(stepTook, back-s.At)
+		w.text(stepVerdict, s.Verdict)
+		w.text(stepDetail, s.Detail)
+		w.close(begin)
 	}
-	d.record.Steps = list
-}
-
-// addAttempts adds the attempts, of which there is one mostly.
-func (d *draft) addAttempts(c *call.Call) {
-	n := len(c.Attempts)
-	if n == 0 {
-		return
-	}
-	all, list := d.attempt[:], d.attemptList[:]
-	if n > len(all) {
-		all, list = make([]toolwayv1.AuditAttempt, n), make([]*toolwayv1.AuditAttempt, n)
-	}
-	for i, from := range c.Attempts {
-		to := &all[i]
-		to.Backend, to.Target, to.Code, to.Outcome, to.Why = from.Backend, from.Target, codeName(from.Code), string(from.Outcome), text(from.Why)
-		to.AtMs, to.TookMs = milliseconds(from.Start), milliseconds(from.End-from.Start)
-		list[i] = to
-	}
-	d.record.Attempts = list
-}
-
-// milliseconds rounds to a tenth of a microsecond, so that JSON stays short.
-func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/100) / 10000 }
-
-func hexadecimals(sum []byte) string {
-	var out [2 * sha256.Size]byte
-	return string(hex.AppendEncode(out[:0], sum))
-}
-
-// hexadecimalPair is hexadecimals for two hashes, in one allocation.
-func hexadecimalPair(a, b []byte) (first, second string) {
-	var out [4 * sha256.Size]byte
-	text := string(hex.AppendEncode(hex.AppendEncode(out[:0], a), b))
-	return text[:2*len(a)], text[2*len(a):]
 }

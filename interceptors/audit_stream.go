@@ -1,6 +1,7 @@
 package interceptors
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/toolschema"
@@ -21,31 +23,28 @@ import (
 
 // methodFacts is what a method's calls need to be recorded, made once.
 type methodFacts struct {
-	request   *transcode.Message
-	scrub     *scrub
-	kind      catalog.Kind
-	operation bool // it answers with a google.longrunning.Operation
+	record       audit.Record // what all of their records say
+	request      *transcode.Message
+	scrub        *scrub
+	kind         catalog.Kind
+	operation    bool // it answers with a google.longrunning.Operation
+	maxArguments int
 }
 
-func auditFacts(m *catalog.Method) *methodFacts {
-	return &methodFacts{request: m.Request(), scrub: newScrub(m.Desc.Input(), m.Sensitive(toolschema.Input)), kind: m.Kind(),
-		operation: m.Desc.Output().FullName() == "google.longrunning.Operation"}
+func auditFacts(m *catalog.Method, maxArguments int) *methodFacts {
+	return &methodFacts{record: methodRecord(m), request: m.Request(), scrub: newScrub(m.Desc.Input(), m.Sensitive(toolschema.Input)), kind: m.Kind(),
+		operation: m.Desc.Output().FullName() == "google.longrunning.Operation", maxArguments: maxArguments}
 }
 
 // audited is the stream of a call that is recorded: it hashes what passes. RecvMsg and SendMsg may run on two goroutines; they share no
 // field.
 type audited struct {
 	grpc.ServerStream
-	facts        *methodFacts
-	maxArguments int
+	facts *methodFacts
 
 	// Of the requests.
-	requests      int64
-	requestHash   digest // of a stream
-	argumentsSum  [sha256.Size]byte
-	argumentsRead bool // argumentsSum is set
-	arguments     string
-	cut           transcode.Cut
+	requests int64
+	seen     *seen // nil: nobody has looked yet
 
 	// Of the replies.
 	results     int64
@@ -53,6 +52,21 @@ type audited struct {
 	resultSum   [sha256.Size]byte
 	resultHash  digest // of a stream, or of a reply in several buffers
 	sideEffect  string
+}
+
+// seen is what is recorded of the requests themselves.
+type seen struct {
+	hash      [sha256.Size]byte // of the only one
+	stream    digest
+	arguments []byte // JSON
+	cut       transcode.Cut
+}
+
+func (s *seen) sum() []byte {
+	if s.stream.hash != nil {
+		return s.stream.hash.Sum(nil)
+	}
+	return s.hash[:]
 }
 
 // sideEffectHeader is how a backend names what a call has set off.
@@ -87,7 +101,7 @@ func (s *audited) RecvMsg(m any) error {
 		if err == nil {
 			s.requests = 1
 			if isFrame && call.FromContext(s.Context()).Received() == nil {
-				s.capture(f)
+				s.captureNow(f)
 			}
 		}
 		return err
@@ -120,15 +134,20 @@ func (s *audited) recvMessage(m any) error {
 	return nil
 }
 
-// scratch holds the buffers that a request passes through.
-type scratch struct{ canonical, clean, json []byte }
+// scratch holds what a record is made in: the buffers that a request passes through, and the record.
+type scratch struct {
+	canonical, clean, json []byte
+	seen                   seen
+	record                 recordWriter
+}
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 const pooledScratch = 64 << 10
 
 func (b *scratch) release() {
-	if cap(b.canonical) <= pooledScratch && cap(b.clean) <= pooledScratch && cap(b.json) <= pooledScratch {
+	if cap(b.canonical) <= pooledScratch && cap(b.clean) <= pooledScratch && cap(b.json) <= pooledScratch && cap(b.record) <= pooledScratch {
+		b.seen = seen{}
 		scratches.Put(b)
 	}
 }
@@ -143,13 +162,22 @@ func (s *audited) canonicalOf(f *call.Frame, b *scratch) (wire []byte, ok bool) 
 	return wire, true
 }
 
-// capture notes the only request.
-func (s *audited) capture(f *call.Frame) {
+// capture notes the only request, in b: a record that is made at once takes it from there.
+func (s *audited) capture(f *call.Frame, b *scratch) {
+	wire, ok := s.canonicalOf(f, b)
+	s.requests, s.seen = 1, &b.seen
+	s.seen.hash = sha256.Sum256(wire)
+	s.show(wire, ok, b)
+}
+
+// captureNow notes the only request, which nobody keeps until the call is over.
+func (s *audited) captureNow(f *call.Frame) {
 	b := scratches.Get().(*scratch)
 	defer b.release()
-	wire, ok := s.canonicalOf(f, b)
-	s.argumentsSum, s.argumentsRead = sha256.Sum256(wire), true
-	s.show(wire, ok, b)
+	s.capture(f, b)
+	own := b.seen
+	own.arguments = bytes.Clone(own.arguments)
+	s.seen = &own
 }
 
 // stream notes one message of a request stream.
@@ -157,20 +185,23 @@ func (s *audited) stream(f *call.Frame) {
 	b := scratches.Get().(*scratch)
 	defer b.release()
 	wire, ok := s.canonicalOf(f, b)
-	s.requestHash.begin(len(wire))
-	s.requestHash.add(wire)
-	if s.requests == 0 {
+	if s.seen == nil {
+		s.seen = &seen{}
 		s.show(wire, ok, b)
+		s.seen.arguments = bytes.Clone(s.seen.arguments)
 	}
+	s.seen.stream.begin(len(wire))
+	s.seen.stream.add(wire)
 	s.requests++
 }
 
 // maxShown is the largest request that is shown at all: to scrub a larger one costs more than a few of its fields are worth.
 const maxShown = 64 << 10
 
-// show keeps the canonical request as JSON without its secrets.
+// show notes the canonical request as JSON without its secrets, which is in b.
 func (s *audited) show(wire []byte, ok bool, b *scratch) {
-	if s.maxArguments < 0 {
+	most := s.facts.maxArguments
+	if most < 0 {
 		return
 	}
 	if ok = ok && len(wire) <= maxShown; ok && s.facts.scrub != nil {
@@ -178,16 +209,16 @@ func (s *audited) show(wire []byte, ok bool, b *scratch) {
 		b.clean = wire[:0]
 	}
 	if !ok {
-		s.cut.More = 1
+		s.seen.cut.More = 1
 		return
 	}
-	json, err := s.facts.request.AppendJSON(b.json[:0], wire, transcode.WriteOptions{OpaqueAny: true, MaxBytes: s.maxArguments, Cut: &s.cut})
+	json, err := s.facts.request.AppendJSON(b.json[:0], wire, transcode.WriteOptions{OpaqueAny: true, MaxBytes: most, Cut: &s.seen.cut})
 	b.json = json[:0]
-	if err != nil || len(json) > s.maxArguments { // what has no JSON, and what the writer never cuts
-		s.cut.More = 1
+	if err != nil || len(json) > most { // what has no JSON, and what the writer never cuts
+		s.seen.cut.More = 1
 		return
 	}
-	s.arguments = string(json)
+	s.seen.arguments = json
 }
 
 // digest is a SHA-256 of messages. The zero value is that of none.

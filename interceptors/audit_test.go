@@ -34,13 +34,17 @@ type records struct {
 	err error
 }
 
-func (r *records) Record(_ context.Context, rec *toolwayv1.AuditRecord) error {
+func (r *records) Record(_ context.Context, rec audit.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
 		return r.err
 	}
-	r.all = append(r.all, rec)
+	m, err := rec.Decode()
+	if err != nil {
+		return err
+	}
+	r.all = append(r.all, m)
 	return nil
 }
 

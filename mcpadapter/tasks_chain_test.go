@@ -15,6 +15,7 @@ import (
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 	"github.com/toolway/toolway/interceptors"
+	"github.com/toolway/toolway/internal/audit"
 	"github.com/toolway/toolway/internal/backend"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
@@ -30,7 +31,11 @@ type records struct {
 }
 
 // Record keeps r.
-func (r *records) Record(_ context.Context, one *toolwayv1.AuditRecord) error {
+func (r *records) Record(_ context.Context, rec audit.Record) error {
+	one, err := rec.Decode()
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, one)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func example(id string) *toolwayv1.AuditRecord {
 	return &toolwayv1.AuditRecord{CallId: id, Door: "mcp", Method: "shop.Orders/Get", StartedAt: &timestamppb.Timestamp{Seconds: 1, Nanos: 5000000}, LatencyMs: 1.25,
 		Outcome: toolwayv1.AuditRecord_OUTCOME_REFUSED, Arguments: `{"a":"ü"}`, Scopes: []string{"x"}, Steps: []*toolwayv1.AuditStep{{Name: "rules", Verdict: "denied"}}}
+}
+
+// record is the example as sinks get it.
+func record(t testing.TB, id string) audit.Record {
+	t.Helper()
+	r, err := audit.Encode(example(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func read(t *testing.T, path string) (ids []string, failed int) {
@@ -70,7 +81,7 @@ func TestFile(t *testing.T) {
 			for w := range 4 {
 				writers.Go(func() {
 					for i := range 25 {
-						if err := f.Record(t.Context(), example(fmt.Sprintf("%d-%d", w, i))); err != nil {
+						if err := f.Record(t.Context(), record(t, fmt.Sprintf("%d-%d", w, i))); err != nil {
 							t.Error(err)
 						}
 					}
@@ -80,19 +91,19 @@ func TestFile(t *testing.T) {
 			if err := os.Rename(path, path+".1"); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Record(t.Context(), example("still-old")); err != nil {
+			if err := f.Record(t.Context(), record(t, "still-old")); err != nil {
 				t.Error(err)
 			}
 			if err := f.Reopen(); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Record(t.Context(), example("new")); err != nil {
+			if err := f.Record(t.Context(), record(t, "new")); err != nil {
 				t.Error(err)
 			}
 			if err := f.Close(); err != nil {
 				t.Error(err)
 			}
-			if err := f.Record(t.Context(), example("late")); !errors.Is(err, os.ErrClosed) {
+			if err := f.Record(t.Context(), record(t, "late")); !errors.Is(err, os.ErrClosed) {
 				t.Errorf("record after close: %v", err)
 			}
 			if ids, failed := read(t, path+".1"); len(ids) != 101 || failed != 1 || ids[100] != "still-old" {
@@ -117,7 +128,7 @@ func TestFileThatCannotBeOpened(t *testing.T) {
 func TestRing(t *testing.T) {
 	r := audit.NewRing(3)
 	for i := range 5 {
-		if err := r.Record(t.Context(), example(fmt.Sprint(i))); err != nil {
+		if err := r.Record(t.Context(), record(t, fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +147,7 @@ func TestRing(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].GetCallId() != "4" || list[1].GetCallId() != "3" || more == 0 {
 		t.Errorf("first page = %v, %d", list, more)
 	}
-	if err := r.Record(t.Context(), example("5")); err != nil {
+	if err := r.Record(t.Context(), record(t, "5")); err != nil {
 		t.Fatal(err)
 	}
 	if list, more, err = r.List(t.Context(), audit.Page{Before: more, Limit: 2}, all); err != nil || len(list) != 0 || more != 0 { // the ring has gone on
@@ -144,12 +155,67 @@ func TestRing(t *testing.T) {
 	}
 	// The same id again, as a caller who chooses ids may bring about.
 	for range 3 {
-		if err := r.Record(t.Context(), example("same")); err != nil {
+		if err := r.Record(t.Context(), record(t, "same")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Record(t.Context(), example("6")); err != nil || get("same") == nil {
+	if err := r.Record(t.Context(), record(t, "6")); err != nil || get("same") == nil {
 		t.Error("an older record took the newer one of the same id along")
+	}
+}
+
+// TestRingCopies changes a record that the ring has taken, and has the ring use the room of one that a reader has.
+func TestRingCopies(t *testing.T) {
+	r := audit.NewRing(1)
+	mine := record(t, "c1")
+	if err := r.Record(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	clear(mine)
+	first, err := r.Get(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Record(t.Context(), record(t, "c2")); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(first, example("c1")) {
+		t.Errorf("record = %v, want %v", first, example("c1"))
+	}
+	if second, err := r.Get(t.Context(), "c2"); err != nil || !proto.Equal(second, example("c2")) {
+		t.Errorf("record = %v, %v, want %v", second, err, example("c2"))
+	}
+}
+
+// TestRingPages lists a ring so large that one List does not look through it.
+func TestRingPages(t *testing.T) {
+	const size = 25_000
+	r := audit.NewRing(size)
+	for i := range size {
+		rec, err := audit.Encode(&toolwayv1.AuditRecord{CallId: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Record(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []string
+	pages := 0
+	for before := uint64(0); ; pages++ {
+		list, more, err := r.List(t.Context(), audit.Page{Before: before, Limit: 10}, func(r *toolwayv1.AuditRecord) bool { return strings.HasSuffix(r.GetCallId(), "0000") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range list {
+			found = append(found, rec.GetCallId())
+		}
+		if before = more; more == 0 {
+			break
+		}
+	}
+	if want := []string{"20000", "10000"}; !slices.Equal(found, want) || pages != 1 {
+		t.Errorf("found %q after %d pages, want %q after 1", found, pages, want)
 	}
 }
 
@@ -165,7 +231,7 @@ func TestTeeAndWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	tee := audit.Tee(broken{closed}, audit.NewWriter(&out), audit.Log(slog.New(slog.NewTextHandler(&log, nil))))
-	if err := tee.Record(t.Context(), example("c")); !errors.Is(err, os.ErrClosed) {
+	if err := tee.Record(t.Context(), record(t, "c")); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("err = %v", err)
 	}
 	if !strings.HasSuffix(out.String(), "}\n") || !strings.Contains(log.String(), "call_id=c") || !strings.Contains(log.String(), "outcome=refused") {
@@ -190,7 +256,7 @@ func BenchmarkFile(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer f.Close()
-	r := example("c")
+	r := record(b, "c")
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := f.Record(b.Context(), r); err != nil {

@@ -9,8 +9,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
 )
 
 // Fsync says when a file is forced to the disk.
@@ -54,7 +52,7 @@ func OpenFile(path string, fsync Fsync, log *slog.Logger) (*File, error) {
 }
 
 // Record appends one line.
-func (f *File) Record(_ context.Context, r *toolwayv1.AuditRecord) error {
+func (f *File) Record(_ context.Context, r Record) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.file == nil {
@@ -64,7 +62,7 @@ func (f *File) Record(_ context.Context, r *toolwayv1.AuditRecord) error {
 	if f.torn {
 		line = append(line, '\n')
 	}
-	line, err := AppendJSON(line, r)
+	line, err := r.AppendJSON(line)
 	if err != nil {
 		return err
 	}
@@ -182,10 +180,10 @@ type Writer struct {
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Record writes one line.
-func (w *Writer) Record(_ context.Context, r *toolwayv1.AuditRecord) error {
+func (w *Writer) Record(_ context.Context, r Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	line, err := AppendJSON(w.line[:0], r)
+	line, err := r.AppendJSON(w.line[:0])
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"sync"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	toolwayv1 "github.com/toolway/toolway/gen/toolway/v1"
@@ -20,8 +18,9 @@ import (
 
 // Sink keeps records. It may be called concurrently.
 type Sink interface {
-	// Record keeps r, which from then on nobody changes. An error means that it is not kept.
-	Record(ctx context.Context, r *toolwayv1.AuditRecord) error
+	// Record keeps r. It does not change r and keeps a copy, since the bytes are used again once it has returned. ctx is the call's, which may be over: what waits
+	// does so without it. An error means that the record is not kept.
+	Record(ctx context.Context, r Record) error
 }
 
 // Tee returns a sink that gives every record to all of sinks, even if one fails.
@@ -35,7 +34,7 @@ func Tee(sinks ...Sink) Sink {
 type tee []Sink
 
 // Record gives r to every sink.
-func (t tee) Record(ctx context.Context, r *toolwayv1.AuditRecord) error {
+func (t tee) Record(ctx context.Context, r Record) error {
 	var failed error
 	for _, s := range t {
 		failed = errors.Join(failed, s.Record(ctx, r))
@@ -46,23 +45,21 @@ func (t tee) Record(ctx context.Context, r *toolwayv1.AuditRecord) error {
 // record writes and reads records as ProtoJSON: the mesh's own transcoder makes no intermediate message and is fast.
 var record = transcode.NewSet(protoregistry.GlobalTypes).Message((*toolwayv1.AuditRecord)(nil).ProtoReflect().Descriptor())
 
-var buffers = sync.Pool{New: func() any { return new([2][]byte) }}
-
 // pooled is the largest buffer that is kept for the next record.
 const pooled = 64 << 10
 
-// AppendJSON appends r as one line of ProtoJSON, the newline aside.
+// AppendJSON appends the record as one line of ProtoJSON, the newline aside.
+func (r Record) AppendJSON(dst []byte) ([]byte, error) {
+	return record.AppendJSON(dst, r, transcode.WriteOptions{})
+}
+
+// AppendJSON appends r as Record.AppendJSON does.
 func AppendJSON(dst []byte, r *toolwayv1.AuditRecord) ([]byte, error) {
-	b := buffers.Get().(*[2][]byte)
-	defer buffers.Put(b)
-	wire, err := proto.MarshalOptions{}.MarshalAppend(b[0][:0], r)
+	rec, err := Encode(r)
 	if err != nil {
-		return dst, fmt.Errorf("encode the record of call %q: %w", r.GetCallId(), err)
+		return dst, err
 	}
-	if cap(wire) <= pooled {
-		b[0] = wire[:0]
-	}
-	return record.AppendJSON(dst, wire, transcode.WriteOptions{})
+	return rec.AppendJSON(dst)
 }
 
 // maxLine bounds one line that is read.
@@ -93,15 +90,11 @@ func Read(r io.Reader) iter.Seq2[*toolwayv1.AuditRecord, error] {
 	}
 }
 
-// ParseJSON reads one record as AppendJSON writes it.
+// ParseJSON reads one record as Record.AppendJSON writes it.
 func ParseJSON(line []byte) (*toolwayv1.AuditRecord, error) {
 	wire, err := record.AppendWire(nil, line, transcode.ReadOptions{DiscardUnknown: true})
 	if err != nil {
 		return nil, fmt.Errorf("no audit record: %w", err)
 	}
-	rec := &toolwayv1.AuditRecord{}
-	if err := proto.Unmarshal(wire, rec); err != nil {
-		return nil, fmt.Errorf("no audit record: %w", err)
-	}
-	return rec, nil
+	return Record(wire).Decode()
 }

@@ -13,7 +13,11 @@ func Log(log *slog.Logger) Sink { return logged{log} }
 type logged struct{ log *slog.Logger }
 
 // Record writes one line.
-func (l logged) Record(ctx context.Context, r *toolwayv1.AuditRecord) error {
+func (l logged) Record(ctx context.Context, rec Record) error {
+	r, err := rec.Decode()
+	if err != nil {
+		return err
+	}
 	attrs := [...]slog.Attr{
 		slog.String("call_id", r.GetCallId()), slog.String("trace_id", r.GetTraceId()), slog.String("door", r.GetDoor()), slog.String("method", r.GetMethod()),
 		slog.String("principal", r.GetPrincipal()), slog.String("tenant", r.GetTenant()), slog.String("outcome", Word(r.GetOutcome())), slog.String("code", r.GetCode()),

@@ -13,41 +13,54 @@ import (
 // Ring is a sink that keeps the last records in memory.
 type Ring struct {
 	mu      sync.RWMutex
-	records []*toolwayv1.AuditRecord // the record of number n at n % len
-	byID    map[string]uint64
-	next    uint64 // the number of the next record
+	records []Record // the record of number n at n % len; its room is used again
+	next    uint64   // the number of the next record
 }
 
 // NewRing returns a ring of size records, at least one.
-func NewRing(size int) *Ring {
-	return &Ring{records: make([]*toolwayv1.AuditRecord, max(1, size)), byID: map[string]uint64{}}
-}
+func NewRing(size int) *Ring { return &Ring{records: make([]Record, max(1, size))} }
 
-// Record keeps r, and forgets the oldest record if the ring is full.
-func (r *Ring) Record(_ context.Context, rec *toolwayv1.AuditRecord) error {
+// maxRoom is the most room that a record leaves to the one that takes its place.
+const maxRoom = 4 << 10
+
+// Record keeps a copy of rec, in the room of the oldest record if the ring is full.
+func (r *Ring) Record(_ context.Context, rec Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slot := &r.records[r.next%uint64(len(r.records))]
-	if old := *slot; old != nil {
-		if id := old.GetCallId(); r.byID[id] == r.next-uint64(len(r.records)) {
-			delete(r.byID, id)
-		}
+	if cap(*slot) > maxRoom {
+		*slot = nil
 	}
-	*slot = rec
-	r.byID[rec.GetCallId()] = r.next
+	*slot = append((*slot)[:0], rec...)
 	r.next++
 	return nil
 }
 
-// Get returns the record of a call, or nil. It must not be changed. The error is always nil.
+// Get returns the newest record of a call, or nil. It looks at them all: there is no index, since hardly any record is ever asked for.
 func (r *Ring) Get(_ context.Context, callID string) (*toolwayv1.AuditRecord, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	n, ok := r.byID[callID]
-	if !ok {
+	for n := r.next; n > r.oldest(); n-- {
+		if rec := r.at(n - 1); string(rec.callID()) == callID {
+			return rec.Decode()
+		}
+	}
+	return nil, nil
+}
+
+// oldest is the number of the oldest record that is still there.
+func (r *Ring) oldest() uint64 { return r.next - min(r.next, uint64(len(r.records))) }
+
+func (r *Ring) at(n uint64) Record { return r.records[n%uint64(len(r.records))] }
+
+// decode returns the record of number n, or nil if it is not there any more. It locks for that record alone, so that calls do not wait for readers.
+func (r *Ring) decode(n uint64) (*toolwayv1.AuditRecord, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if n < r.oldest() {
 		return nil, nil
 	}
-	return r.records[n%uint64(len(r.records))], nil
+	return r.at(n).Decode()
 }
 
 // Page says which part of the records a List returns.
@@ -60,28 +73,33 @@ type Page struct {
 	Since time.Time
 }
 
-// List returns the records of a page for which keep says yes, the newest first. more is the number to go on with, 0 if there is no more. The
-// records must not be changed. The error is always nil.
+// searched is how many records one List looks through.
+const searched = 20_000
+
+// List returns the records of a page for which keep says yes, the newest first. more is the number to go on with, 0 if there is no more: where many records
+// are kept a page may be short and yet have a next one.
 func (r *Ring) List(_ context.Context, p Page, keep func(*toolwayv1.AuditRecord) bool) (records []*toolwayv1.AuditRecord, more uint64, err error) {
 	r.mu.RLock()
 	end := r.next
+	r.mu.RUnlock()
 	if p.Before > 0 && p.Before < end {
 		end = p.Before
 	}
-	begin := r.next - min(r.next, uint64(len(r.records)))
-	var all []*toolwayv1.AuditRecord // a copy, so that calls do not wait for readers
-	for n := end; n > begin; n-- {
-		all = append(all, r.records[(n-1)%uint64(len(r.records))])
-	}
-	r.mu.RUnlock()
-	for i, rec := range all {
-		if !keep(rec) {
-			continue
+	for n := end; n > 0; n-- {
+		rec, err := r.decode(n - 1)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case rec == nil:
+			return records, 0, nil
+		case end-n == searched:
+			return records, n, nil
+		case !keep(rec):
+		case len(records) == p.Limit:
+			return records, n, nil
+		default:
+			records = append(records, rec)
 		}
-		if len(records) == p.Limit {
-			return records, end - uint64(i), nil
-		}
-		records = append(records, rec)
 	}
 	return records, 0, nil
 }

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ type Audit struct {
 	ending  chan struct{} // closed by Close
 
 	mu     sync.RWMutex // held while a record is queued
-	queue  chan *toolwayv1.AuditRecord
+	queue  chan audit.Record
 	closed bool
 }
 
@@ -87,7 +88,7 @@ func OpenAudit(ctx context.Context, s *store.Store, o AuditOptions) (*Audit, err
 	run, stop := context.WithCancel(context.Background())
 	a := &Audit{
 		store: s, log: log, logger: o.Logger, waits: o.Required, searched: o.Searched, recent: audit.NewRing(o.Recent),
-		queue: make(chan *toolwayv1.AuditRecord, maxQueued), stop: stop, ending: make(chan struct{}),
+		queue: make(chan audit.Record, maxQueued), stop: stop, ending: make(chan struct{}),
 	}
 	for range writers {
 		a.writing.Go(func() { a.write(run) })
@@ -113,13 +114,13 @@ func (a *Audit) Close() error {
 func (a *Audit) write(ctx context.Context) {
 	for r := range a.queue {
 		if err := a.persist(ctx, r); err != nil {
-			a.logger.Error("an audit record was not written", "call_id", r.GetCallId(), "error", err)
+			a.logger.Error("an audit record was not written", "call_id", r.CallID(), "error", err)
 		}
 	}
 }
 
 // persist writes a record, and waits for a store that is away until the audit ends. The store knows a record that it has taken without an answer.
-func (a *Audit) persist(ctx context.Context, r *toolwayv1.AuditRecord) error {
+func (a *Audit) persist(ctx context.Context, r audit.Record) error {
 	for {
 		err := a.append(ctx, r)
 		if !errors.Is(err, store.ErrUnavailable) {
@@ -136,12 +137,12 @@ func (a *Audit) persist(ctx context.Context, r *toolwayv1.AuditRecord) error {
 // retryEvery is the time between two tries while the store is away.
 const retryEvery = 500 * time.Millisecond
 
-func (a *Audit) append(ctx context.Context, r *toolwayv1.AuditRecord) error {
-	raw, err := proto.Marshal(r)
+func (a *Audit) append(ctx context.Context, r audit.Record) error {
+	m, err := r.Decode()
 	if err != nil {
 		return err
 	}
-	_, err = a.log.Append(ctx, shard(r.GetCallId()), raw, recordID(r))
+	_, err = a.log.Append(ctx, shard(m.GetCallId()), r, recordID(m))
 	return err
 }
 
@@ -155,8 +156,9 @@ func recordID(r *toolwayv1.AuditRecord) string {
 func shard(callID string) string { return "call." + store.Token(callID)[:2] }
 
 // Record is Sink's.
-func (a *Audit) Record(ctx context.Context, r *toolwayv1.AuditRecord) error {
+func (a *Audit) Record(ctx context.Context, r audit.Record) error {
 	_ = a.recent.Record(ctx, r) // a ring takes everything
+	r = bytes.Clone(r)
 	if a.waits {
 		return a.append(context.WithoutCancel(ctx), r)
 	}

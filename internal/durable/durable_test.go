@@ -23,6 +23,15 @@ import (
 	"github.com/toolway/toolway/internal/store"
 )
 
+func record(t *testing.T, m *toolwayv1.AuditRecord) audit.Record {
+	t.Helper()
+	r, err := audit.Encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func open(t *testing.T, dir string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{Dir: dir, Timeout: 30 * time.Second, Logger: slog.New(slog.DiscardHandler)})
@@ -297,7 +306,7 @@ func TestAudit(t *testing.T) {
 		}
 		const n = 60
 		for i := range n {
-			if err := a.Record(ctx, &toolwayv1.AuditRecord{CallId: fmt.Sprintf("c%02d", i), Principal: fmt.Sprint("p", i%2), StartedAt: timestamppb.Now()}); err != nil {
+			if err := a.Record(ctx, record(t, &toolwayv1.AuditRecord{CallId: fmt.Sprintf("c%02d", i), Principal: fmt.Sprint("p", i%2), StartedAt: timestamppb.Now()})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -372,7 +381,7 @@ func TestAuditOfRuns(t *testing.T) {
 		instances[i] = a
 	}
 	for i, r := range []*toolwayv1.AuditRecord{run(0, "FAILED_PRECONDITION"), run(time.Second, "OK"), run(time.Second, "OK")} {
-		if err := instances[min(i, 1)].Record(ctx, r); err != nil {
+		if err := instances[min(i, 1)].Record(ctx, record(t, r)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -396,7 +405,7 @@ func TestAuditInShortPages(t *testing.T) {
 	}
 	const n = 50
 	for i := range n {
-		if err := a.Record(ctx, &toolwayv1.AuditRecord{CallId: fmt.Sprint(i), Principal: fmt.Sprint("p", i%25), StartedAt: timestamppb.Now()}); err != nil {
+		if err := a.Record(ctx, record(t, &toolwayv1.AuditRecord{CallId: fmt.Sprint(i), Principal: fmt.Sprint("p", i%25), StartedAt: timestamppb.Now()})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -435,7 +444,7 @@ func TestAuditInShortPages(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := a.Record(ctx, &toolwayv1.AuditRecord{CallId: "late"}); err == nil {
+	if err := a.Record(ctx, record(t, &toolwayv1.AuditRecord{CallId: "late"})); err == nil {
 		t.Error("a record after the end is kept, or so it says")
 	}
 }

@@ -27,7 +27,11 @@ func kept(t *testing.T) *audit.Ring {
 		if i%3 == 0 {
 			r.Outcome = toolwayv1.AuditRecord_OUTCOME_REFUSED
 		}
-		if err := ring.Record(t.Context(), r); err != nil {
+		rec, err := audit.Encode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ring.Record(t.Context(), rec); err != nil {
 			t.Fatal(err)
 		}
 	}
