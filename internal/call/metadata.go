@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"path"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -19,8 +20,8 @@ var DefaultForward = []string{
 
 // Rules say which metadata crosses the mesh. The zero value lets nothing in. Rules are immutable and safe for concurrent use.
 type Rules struct {
-	exact    map[string]bool
-	names    []string
+	names    []string // in lower case
+	lengths  uint64   // of names: bit n is set if one has n bytes, or one has more than 63
 	patterns []string
 }
 
@@ -28,68 +29,59 @@ type Rules struct {
 // What must never cross (see Forbidden) does not, whatever allow says; neither do keys that gRPC cannot carry. A pattern does not cover
 // keys with a word that says who is calling, such as "user" or "tenant"; a name does. CheckAllow says what has no effect.
 func NewRules(allow []string) *Rules {
-	r := &Rules{exact: map[string]bool{}}
+	r := &Rules{}
 	for _, a := range append(append([]string{}, DefaultForward...), allow...) {
 		a = strings.ToLower(a)
 		switch {
 		case strings.ContainsAny(a, "*?["):
 			r.patterns = append(r.patterns, a)
-		case !r.exact[a] && legalKey(a) && !Forbidden(a):
-			r.exact[a] = true
+		case !slices.Contains(r.names, a) && legalKey(a) && !Forbidden(a):
 			r.names = append(r.names, a)
+			r.lengths |= bit(a)
 		}
 	}
 	return r
 }
 
+func bit(key string) uint64 { return 1 << min(len(key), 63) }
+
 // Allowed says whether the key, in any case, may cross from a caller to a backend.
 func (r *Rules) Allowed(key string) bool {
-	var lower [64]byte // asked for every header of every request, so nothing is allocated for those that do not cross
-	if len(key) <= len(lower) {
-		for i := range len(key) {
-			lower[i] = key[i]
-			if c := key[i]; 'A' <= c && c <= 'Z' {
-				lower[i] = c - 'A' + 'a'
+	_, ok := r.allowed(key)
+	return ok
+}
+
+// allowed is Allowed, and the key in lower case. It is asked for every header of every request: most are told apart by their length from what may cross,
+// and for names nothing is allocated.
+func (r *Rules) allowed(key string) (lower string, ok bool) {
+	if r.lengths&bit(key) != 0 {
+		for _, name := range r.names {
+			if len(name) == len(key) && strings.EqualFold(name, key) {
+				return name, true
 			}
 		}
-		if r.exact[string(lower[:len(key)])] {
-			return true
-		}
-		if len(r.patterns) == 0 {
-			return false
-		}
+	}
+	if len(r.patterns) == 0 {
+		return "", false
 	}
 	key = strings.ToLower(key)
-	if r.exact[key] {
-		return true
-	}
-	if len(r.patterns) == 0 || !legalKey(key) || Forbidden(key) || identifies(words(key)) {
-		return false
-	}
 	for _, p := range r.patterns {
 		if ok, _ := path.Match(p, key); ok {
-			return true
+			return key, legalKey(key) && !Forbidden(key) && !identifies(words(key))
 		}
 	}
-	return false
+	return "", false
 }
 
 // Filter returns a new MD with what may cross of in, which is gRPC metadata: values of "-bin" keys are raw bytes. Keys come out in lower
 // case. Other values with bytes that gRPC metadata cannot carry are dropped, and so are what a "Connection" header names and a trace context
 // that is none. Only an idempotency key stays whatever it is: the chain refuses the call, which without it would count as one without a key.
+// Lists of values of which nothing is dropped are shared with in: they must not be changed in place.
 func (r *Rules) Filter(in metadata.MD) metadata.MD {
 	out, hop := metadata.MD{}, named(in)
 	for k, vs := range in {
-		if !r.Allowed(k) {
-			continue
-		}
-		if k = strings.ToLower(k); hop[k] {
-			continue
-		}
-		for _, v := range vs {
-			if strings.HasSuffix(k, "-bin") || printable(v) || k == KeyHeader {
-				out[k] = append(out[k], v)
-			}
+		if k, ok := r.allowed(k); ok && !hop[k] {
+			add(out, k, carried(k, vs))
 		}
 	}
 	return sanitize(out)
@@ -100,28 +92,64 @@ func (r *Rules) Filter(in metadata.MD) metadata.MD {
 func (r *Rules) FilterText(in map[string][]string) metadata.MD {
 	out, hop := metadata.MD{}, named(in)
 	for k, vs := range in {
-		if !r.Allowed(k) {
-			continue
-		}
-		if k = strings.ToLower(k); hop[k] {
-			continue
-		}
-		for _, v := range vs {
-			if !strings.HasSuffix(k, "-bin") {
-				if v = strings.Trim(v, " \t"); printable(v) || k == KeyHeader {
-					out[k] = append(out[k], v)
-				}
-				continue
-			}
-			for part := range strings.SplitSeq(v, ",") {
-				raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.Trim(part, " \t"), "="))
-				if err == nil {
-					out[k] = append(out[k], string(raw))
-				}
-			}
+		k, ok := r.allowed(k)
+		switch {
+		case !ok || hop[k]:
+		case strings.HasSuffix(k, "-bin"):
+			add(out, k, decoded(vs))
+		default:
+			add(out, k, carried(k, trimmed(vs)))
 		}
 	}
 	return sanitize(out)
+}
+
+// add adds values to those of a key, which may have come in another spelling too.
+func add(md metadata.MD, key string, vs []string) {
+	if len(vs) == 0 {
+		return
+	}
+	if have := md[key]; have != nil {
+		vs = append(have, vs...)
+	}
+	md[key] = slices.Clip(vs)
+}
+
+// carried are the values of a key in lower case that cross.
+func carried(key string, vs []string) []string {
+	if key == KeyHeader || strings.HasSuffix(key, "-bin") {
+		return vs
+	}
+	return printables(vs)
+}
+
+// trimmed are the values without white space around them.
+func trimmed(vs []string) []string {
+	for i, v := range vs {
+		if len(strings.Trim(v, " \t")) == len(v) {
+			continue
+		}
+		out := slices.Clone(vs)
+		for ; i < len(out); i++ {
+			out[i] = strings.Trim(out[i], " \t")
+		}
+		return out
+	}
+	return vs
+}
+
+// decoded are the values of a "-bin" key in text.
+func decoded(vs []string) []string {
+	var out []string
+	for _, v := range vs {
+		for part := range strings.SplitSeq(v, ",") {
+			raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.Trim(part, " \t"), "="))
+			if err == nil {
+				out = append(out, string(raw))
+			}
+		}
+	}
+	return out
 }
 
 // FromIncoming is Filter of the incoming metadata of ctx, without a copy of what does not cross.
@@ -132,15 +160,7 @@ func (r *Rules) FromIncoming(ctx context.Context) metadata.MD {
 	}
 	out := metadata.MD{}
 	for _, k := range r.names {
-		vs := metadata.ValueFromIncomingContext(ctx, k)
-		if len(vs) == 0 {
-			continue
-		}
-		for _, v := range vs {
-			if strings.HasSuffix(k, "-bin") || printable(v) || k == KeyHeader {
-				out[k] = append(out[k], v)
-			}
-		}
+		add(out, k, carried(k, metadata.ValueFromIncomingContext(ctx, k)))
 	}
 	return sanitize(out)
 }
@@ -223,7 +243,7 @@ func printable(v string) bool {
 func Reply(md metadata.MD) metadata.MD {
 	var out metadata.MD
 	for k, vs := range md {
-		if !legalKey(k) || hop(k) {
+		if hop(k) || !legalKey(k) {
 			continue
 		}
 		if !strings.HasSuffix(k, "-bin") {

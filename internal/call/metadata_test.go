@@ -3,6 +3,7 @@ package call_test
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +81,26 @@ func TestRulesFilterText(t *testing.T) {
 	want := metadata.MD{"x-acme-bin": {raw, raw, "\x00\x01"}, "x-acme-text": {"spaced"}}
 	if diff := cmp.Diff(want, r.FilterText(in)); diff != "" {
 		t.Errorf("FilterText (-want +got):\n%s", diff)
+	}
+}
+
+// TestFilteredListsAreShared has headers in several spellings, and a caller that adds to what crosses: the request's own headers stay as they are.
+func TestFilteredListsAreShared(t *testing.T) {
+	values := append(make([]string, 0, 8), "a") // room that an append must not use
+	in := map[string][]string{"X-Request-Id": values, "x-request-id": {"b"}, "Baggage": values, "TRACESTATE": {"\tc=d "}}
+	for _, r := range []*call.Rules{call.NewRules(nil), call.NewRules([]string{"x-acme-*"})} {
+		out := r.FilterText(in)
+		if ids := out["x-request-id"]; len(ids) != 2 || ids[0] == ids[1] {
+			t.Errorf("x-request-id = %q, want both values", ids)
+		}
+		if !slices.Equal(out["tracestate"], []string{"c=d"}) || in["TRACESTATE"][0] != "\tc=d " {
+			t.Errorf("tracestate = %q of %q", out["tracestate"], in["TRACESTATE"])
+		}
+		out.Append("baggage", "e")
+		out.Append("x-request-id", "f")
+		if room := values[:2]; room[1] != "" {
+			t.Errorf("an append has written %q beside the request's headers", room[1])
+		}
 	}
 }
 

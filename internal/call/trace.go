@@ -28,7 +28,14 @@ func validTraceparent(v string) bool {
 	return lowerHex(version) && version != "ff" && lowerHex(trace) && strings.Trim(trace, "0") != "" && lowerHex(parent) && strings.Trim(parent, "0") != "" && lowerHex(v[53:length])
 }
 
-func lowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+func lowerHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
 
 // named are the keys that a header "Connection" declares to be about the hop alone (RFC 9110, section 7.6.1), in lower case. The header is
 // found as net/http and as gRPC write it.
