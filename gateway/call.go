@@ -45,6 +45,7 @@ type exchange struct {
 	call *call.Call
 	// conditional says that the request brings an etag by If-Match.
 	conditional bool
+	room        [2]string // for the values of the route's variables
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.

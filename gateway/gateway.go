@@ -253,7 +253,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.noRoute(x, t, path, cors != "")
 		return
 	}
-	if m, ok := t.index.lookup(r.Method, path); ok {
+	if m, ok := t.index.lookup(r.Method, path, x.room[:0]); ok {
 		g.serve(x, m)
 		return
 	}

@@ -99,8 +99,9 @@ type match struct {
 }
 
 // lookup finds the route of an HTTP method and an escaped path. For HEAD without one of its own it is that of GET, if its answer has an end.
-func (x *index) lookup(method, path string) (match, bool) {
-	s := search{method: method}
+// room may have room for the values.
+func (x *index) lookup(method, path string, room []string) (match, bool) {
+	s := search{method: method, room: room}
 	x.walk(path, &s)
 	if s.found.route == nil && method == http.MethodHead {
 		s.method = http.MethodGet
@@ -118,7 +119,7 @@ var allMethods = []string{http.MethodDelete, http.MethodGet, http.MethodHead, ht
 func (x *index) allowed(path string, shown func(*catalog.Method) bool) []string {
 	s := search{all: map[string]bool{}, shown: shown}
 	x.walk(path, &s)
-	if m, ok := x.lookup(http.MethodHead, path); ok && (shown == nil || shown(m.method)) {
+	if m, ok := x.lookup(http.MethodHead, path, nil); ok && (shown == nil || shown(m.method)) {
 		s.all[http.MethodHead] = true
 	}
 	out := make([]string, 0, len(s.all))
@@ -134,7 +135,12 @@ func (x *index) walk(path string, s *search) {
 	if !ok {
 		return
 	}
-	comps := strings.Split(normalise(path), "/")
+	s.path = normalise(path)
+	var room [16]string // for most paths, so that they cost no allocation
+	comps := room[:0]
+	for comp := range strings.SplitSeq(s.path, "/") {
+		comps = append(comps, comp)
+	}
 	last := comps[len(comps)-1]
 	s.comps = comps
 	for i := 1; i < len(last); i++ {
@@ -142,14 +148,12 @@ func (x *index) walk(path string, s *search) {
 			continue
 		}
 		if tree := x.trees[last[i+1:]]; tree != nil && last[i+1:] != "" {
-			s.verb = last[i+1:]
 			comps[len(comps)-1] = last[:i]
 			if s.walk(tree, comps) {
 				return
 			}
 		}
 	}
-	s.verb = ""
 	comps[len(comps)-1] = last
 	if tree := x.trees[""]; tree != nil {
 		s.walk(tree, comps)
@@ -158,9 +162,10 @@ func (x *index) walk(path string, s *search) {
 
 type search struct {
 	method string
-	verb   string
-	comps  []string
+	path   string   // without the slash at its start, normalised
+	comps  []string // of path, without the verb that is tried
 	found  match
+	room   []string        // for the values of found
 	all    map[string]bool // if not nil, methods are gathered and nothing is found
 	shown  func(*catalog.Method) bool
 }
@@ -198,21 +203,40 @@ func (s *search) take(n *node) bool {
 	if r == nil {
 		return false
 	}
-	if len(r.template.vars) == 0 {
-		s.found = match{route: r}
-		return true
-	}
-	captured, err := r.pattern.MatchAndEscape(s.comps, s.verb, rawValues)
-	if err != nil {
-		return false
-	}
-	values := make([]string, len(r.template.vars))
+	values := s.room[:0]
 	for i := range r.template.vars {
 		v := &r.template.vars[i]
-		values[i] = v.decodeValue(captured[v.path])
+		values = append(values, v.decodeValue(s.value(r.template, v)))
 	}
 	s.found = match{route: r, values: values}
 	return true
+}
+
+// value is what a variable stands for in the path, which the template takes, as it is there.
+func (s *search) value(t *template, v *variable) string {
+	from, to := v.from, v.to
+	if more := len(s.comps) - len(t.segments); more != 0 { // "**" takes so many more than one, or none
+		at := slices.IndexFunc(t.segments, func(s segment) bool { return s.kind == deep })
+		if more < 0 && from <= at && at < to { // nothing, between slashes
+			comps := slices.Insert(slices.Clone(s.comps), at, "")
+			return strings.Join(comps[from:to], "/")
+		}
+		if at < from {
+			from += more
+		}
+		if at < to {
+			to += more
+		}
+	}
+	begin := from // the slashes
+	for _, comp := range s.comps[:from] {
+		begin += len(comp)
+	}
+	end := begin + to - from - 1
+	for _, comp := range s.comps[from:to] {
+		end += len(comp)
+	}
+	return s.path[begin:end]
 }
 
 func (s *search) gather(r *route) {

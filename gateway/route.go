@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -15,9 +14,6 @@ import (
 // anyMethod is the custom kind of a rule that takes any HTTP method.
 const anyMethod = "*"
 
-// rawValues makes the matcher leave values as they are in the path: they are decoded afterwards, with knowledge of the variable.
-const rawValues = runtime.UnescapingModeLegacy
-
 // wholeBody is the body of a rule whose HTTP body is the request message.
 const wholeBody = "*"
 
@@ -26,8 +22,7 @@ type route struct {
 	method   *catalog.Method
 	verb     string // HTTP method, or anyMethod
 	template *template
-	source   string // the template as written
-	pattern  runtime.Pattern
+	source   string      // the template as written
 	params   []pathParam // of template.vars
 
 	body          string
@@ -58,9 +53,6 @@ func compile(m *catalog.Method, b catalog.Binding) (*route, error) {
 	r := &route{method: m, verb: b.Verb, template: t, source: b.Template, body: b.Body, responseBody: b.ResponseBody, cursors: newCursors(m)}
 	if r.verb == "" {
 		return nil, fmt.Errorf("path template %q: no HTTP method", b.Template)
-	}
-	if r.pattern, err = t.pattern(); err != nil {
-		return nil, fmt.Errorf("path template %q: %w", b.Template, err)
 	}
 	for _, v := range t.vars {
 		p, err := compileParam(m.Desc.Input(), v.path)

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
-	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 )
 
 // template is a parsed path template of a google.api.http rule:
@@ -166,32 +163,6 @@ func (p *templateParser) until(stop string) string {
 	s := p.rest[:i]
 	p.rest = p.rest[i:]
 	return s
-}
-
-// pattern compiles t for grpc-gateway's matcher.
-func (t *template) pattern() (runtime.Pattern, error) {
-	var ops []int
-	var pool []string
-	constant := func(s string) int {
-		pool = append(pool, s)
-		return len(pool) - 1
-	}
-	vars := t.vars
-	for i, s := range t.segments {
-		switch s.kind {
-		case literal:
-			ops = append(ops, int(utilities.OpLitPush), constant(s.text))
-		case single:
-			ops = append(ops, int(utilities.OpPush), 0)
-		case deep:
-			ops = append(ops, int(utilities.OpPushM), 0)
-		}
-		if len(vars) > 0 && vars[0].to == i+1 {
-			ops = append(ops, int(utilities.OpConcatN), vars[0].to-vars[0].from, int(utilities.OpCapture), constant(vars[0].path))
-			vars = vars[1:]
-		}
-	}
-	return runtime.NewPattern(1, ops, pool, t.verb)
 }
 
 func identifier(s string) bool {
