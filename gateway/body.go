@@ -9,13 +9,14 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// readBody returns the whole request body, decompressed and bounded, appended to dst.
+// readBody returns the whole request body, decompressed and bounded, in dst, which is empty and may have room.
 func (g *Gateway) readBody(dst []byte, r *http.Request) ([]byte, error) {
 	if r.ContentLength > g.maxBody {
 		return dst, g.tooLarge()
@@ -24,23 +25,26 @@ func (g *Gateway) readBody(dst []byte, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	buf := bytes.NewBuffer(dst)
-	if r.ContentLength > 0 {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+	for {
+		if len(dst) == cap(dst) {
+			dst = slices.Grow(dst, bytes.MinRead)
+		}
+		n, err := src.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		switch {
+		case int64(len(dst)) > g.maxBody:
+			return dst, g.tooLarge()
+		case errors.Is(err, io.EOF):
+			return dst, nil
+		case err != nil:
+			return dst, g.bodyError(err)
+		}
 	}
-	n, err := buf.ReadFrom(io.LimitReader(src, g.maxBody+1))
-	if err != nil {
-		return buf.Bytes(), g.bodyError(err)
-	}
-	if n > g.maxBody {
-		return buf.Bytes(), g.tooLarge()
-	}
-	return buf.Bytes(), nil
 }
 
 // bodyReader undoes the content coding.
 func (g *Gateway) bodyReader(r *http.Request) (io.Reader, error) {
-	switch coding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); coding {
+	switch coding := strings.ToLower(strings.TrimSpace(header(r, "Content-Encoding"))); coding {
 	case "", "identity":
 		return r.Body, nil
 	case "gzip", "x-gzip":
@@ -129,8 +133,8 @@ func needJSON(h http.Header, lines bool) error {
 }
 
 // speaksGRPC refuses gRPC's own framing and gRPC-Web's, which are no business of this door.
-func speaksGRPC(h http.Header) error {
-	value := h.Get("Content-Type")
+func speaksGRPC(r *http.Request) error {
+	value := header(r, "Content-Type")
 	if !strings.HasPrefix(strings.ToLower(value), "application/grpc") {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -36,7 +37,7 @@ type ids struct {
 	call    string // what logs and audit call it: 32 hex digits, also a W3C trace id
 }
 
-// exchange is one HTTP request and its answer.
+// exchange is one HTTP request and its answer, with room for what nearly every one needs, in one allocation.
 type exchange struct {
 	w  http.ResponseWriter
 	r  *http.Request
@@ -45,7 +46,10 @@ type exchange struct {
 	call *call.Call
 	// conditional says that the request brings an etag by If-Match.
 	conditional bool
+	source      requestSource
+	answer      answer
 	room        [2]string // for the values of the route's variables
+	ids         [2]string // of id, as values of headers
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
@@ -60,7 +64,7 @@ func newIDs(given string) ids {
 // serve makes the call that a route stands for.
 func (g *Gateway) serve(x *exchange, m match) {
 	r := x.r
-	timeout, limited, badTimeout := parseTimeout(r.Header.Get("Grpc-Timeout"))
+	timeout, limited, badTimeout := parseTimeout(header(r, "Grpc-Timeout"))
 	ctx, left := r.Context(), false
 	var life *lifetime
 	switch {
@@ -76,7 +80,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Peer: remote(r.RemoteAddr), Start: time.Now(), Forward: g.forward(r, x.id.request), Credentials: identity.RequestCredentials(r), Confirm: r.Header.Get(confirmHeader)}
+	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Peer: (*remote)(&r.RemoteAddr), Start: time.Now(), Forward: g.forward(x), Credentials: identity.RequestCredentials(r), Confirm: header(r, confirmHeader)}
 	x.call = c
 	if g.tasks && m.method.Taskable() && (m.method.Policy.Task == catalog.TaskRequired || call.WantsTask(r.Header["Prefer"])) {
 		c.Async = &call.Async{}
@@ -124,58 +128,74 @@ func (g *Gateway) failed(x *exchange, m match, c *call.Call, err error) {
 }
 
 // forward is the metadata that may cross to the backend.
-func (g *Gateway) forward(r *http.Request, id string) metadata.MD {
-	md := g.rules.FilterText(r.Header)
+func (g *Gateway) forward(x *exchange) metadata.MD {
+	md := g.rules.FilterText(x.r.Header)
 	if g.rules.Allowed(requestIDHeader) {
-		md.Set(requestIDHeader, id)
+		md["x-request-id"] = x.ids[:1:1]
 	}
 	return md
+}
+
+// header is r.Header.Get for a key that is in the canonical form.
+func header(r *http.Request, key string) string {
+	if vs := r.Header[key]; len(vs) > 0 {
+		return vs[0]
+	}
+	return ""
 }
 
 // remote is the address of an HTTP caller.
 type remote string
 
 // Network is that of all HTTP callers.
-func (remote) Network() string { return "tcp" }
+func (*remote) Network() string { return "tcp" }
 
 // String is the address as net/http has it.
-func (r remote) String() string { return string(r) }
+func (r *remote) String() string { return string(*r) }
 
-var _ net.Addr = remote("")
+var _ net.Addr = (*remote)(nil)
 
 // requests returns the call's request messages. Everything that can be wrong with a single request is found here, before the chain runs.
 func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestSource, error) {
 	if m.method.Kind().Client && m.body == wholeBody && !m.rawBody {
-		if x.r.Header.Get(ifMatchHeader) != "" {
+		if header(x.r, ifMatchHeader) != "" {
 			return nil, unmatchable("this method takes a stream of requests, and no etag; leave the header out")
 		}
 		return g.lines(ctx, x, m)
 	}
-	rc := http.NewResponseController(x.w)
-	if hasBody(x.r) {
-		_ = rc.SetReadDeadline(time.Now().Add(g.stall)) // a recorder in a test has no connection
-	}
-	wire, err := g.requestWire(x.r, m)
+	wire, err := g.requestWire(x, m)
 	if err != nil {
-		return nil, err // the deadline stays, for the server reads what is left of the body before it answers
+		return nil, err
 	}
-	_ = rc.SetReadDeadline(time.Time{})
 	if wire, err = m.appendCursor(wire, x.r); err != nil {
 		return nil, err
 	}
 	if wire, err = m.appendIfMatch(wire, x); err != nil {
 		return nil, err
 	}
-	return &requestSource{next: call.One(call.NewFrame(m.method.Desc.Input(), wire)), wire: wire}, nil
+	s := &x.source
+	s.only, s.wire = call.NewFrame(m.method.Desc.Input(), wire), wire
+	s.next = s.one
+	return s, nil
 }
 
 // requestSource gives the request messages one by one, and remembers what was wrong with one of them.
 type requestSource struct {
 	next      func() (*call.Frame, error)
-	wire      []byte // of a single message
-	interrupt func() // makes next return; nil if it never blocks
-	stop      func() // ends the reading and waits; may be nil
-	err       error  // of next, if it was the caller's fault
+	only      *call.Frame // a single message, until it is given
+	wire      []byte      // of a single message
+	interrupt func()      // makes next return; nil if it never blocks
+	stop      func()      // ends the reading and waits; may be nil
+	err       error       // of next, if it was the caller's fault
+}
+
+// one gives the single message.
+func (s *requestSource) one() (*call.Frame, error) {
+	f := s.only
+	if s.only = nil; f == nil {
+		return nil, io.EOF
+	}
+	return f, nil
 }
 
 // blame prefers what was wrong with a request message over the status that this caused.
@@ -186,35 +206,47 @@ func (s *requestSource) blame(err error) error {
 	return err
 }
 
+// answer is the one reply of a call, as it goes to the caller.
+type answer struct {
+	gateway     *Gateway
+	match       match
+	body        *[]byte // nil until there is a reply
+	contentType string
+	tagged      bool   // the caller wants the etag
+	etag        []byte // the resource's own
+}
+
+// reply takes the reply from the chain.
+func (a *answer) reply(f *call.Frame) (err error) {
+	if a.body != nil {
+		return status.Error(codes.Internal, "backend sent a second reply to a unary call")
+	}
+	if a.tagged && a.match.etags.reply != nil {
+		a.etag, _ = a.match.etags.reply.AppendText(nil, f.Bytes())
+	}
+	a.body = buffer.Take(buffer.ForJSON(f.Len()))
+	*a.body, a.contentType, err = a.gateway.appendReply(*a.body, a.match, f)
+	return err
+}
+
+func (a *answer) release() {
+	if a.body != nil {
+		buffer.Give(a.body)
+	}
+}
+
 // unary runs a call with one reply: nothing is written before the call has ended.
 func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call, requests *requestSource) {
-	var body *[]byte // nil until there is a reply
-	defer func() {
-		if body != nil {
-			buffer.Give(body)
-		}
-	}()
-	var replied bool
-	var etag []byte
-	contentType := "application/json"
-	stream := call.NewStream(ctx, c, requests.next, func(f *call.Frame) (err error) {
-		if replied {
-			return status.Error(codes.Internal, "backend sent a second reply to a unary call")
-		}
-		replied = true
-		if m.etags.reply != nil && reads(x.r) {
-			etag, _ = m.etags.reply.AppendText(nil, f.Bytes())
-		}
-		body = buffer.Take(buffer.ForJSON(f.Len()))
-		*body, contentType, err = g.appendReply(*body, m, f)
-		return err
-	}, nil)
+	a := &x.answer
+	a.gateway, a.match, a.tagged = g, m, reads(x.r)
+	defer a.release()
+	stream := call.NewStream(ctx, c, requests.next, a.reply, nil)
 	if requests.interrupt != nil {
 		stream.OnStop(requests.interrupt)
 	}
 	err := requests.blame(g.handler(stream))
 	markReplayed(x.w.Header(), c.Replayed)
-	if err == nil && !replied {
+	if err == nil && a.body == nil {
 		err = status.Error(codes.Internal, "backend sent no reply")
 	}
 	if err != nil {
@@ -227,8 +259,8 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 	}
 	h := x.w.Header()
 	g.replyHeader(h, stream.Header())
-	same := fresh(h, x.r, &c.Freshness, *body, etag)
-	if failedMatch(x.r, h.Get("ETag")) { // before If-None-Match: RFC 9110 section 13.2.2
+	same := fresh(h, x.r, &c.Freshness, *a.body, a.etag)
+	if failedMatch(x.r, h) { // before If-None-Match: RFC 9110 section 13.2.2
 		g.fail(x, m.method.Backend, refuse(http.StatusPreconditionFailed, codes.Aborted, "If-Match: what there is now has another etag"))
 		return
 	}
@@ -236,8 +268,8 @@ func (g *Gateway) unary(ctx context.Context, x *exchange, m match, c *call.Call,
 		x.w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	setContentType(h, contentType, m.rawResponse)
-	g.write(x, http.StatusOK, *body)
+	setContentType(h, a.contentType, m.rawResponse)
+	g.write(x, http.StatusOK, *a.body)
 }
 
 // appendReply appends a reply in the form that the route asks for.

@@ -64,8 +64,11 @@ func newCursors(m *catalog.Method) (c cursors) {
 // appendCursor sets the cursor of a request to what a reader who comes back has seen. It is appended last and so wins over the URL, which
 // says where the reader began and stays the same for all the life of a browser's EventSource.
 func (m match) appendCursor(wire []byte, r *http.Request) ([]byte, error) {
+	if m.cursors.after == nil {
+		return wire, nil
+	}
 	at := r.Header.Get(lastEventID)
-	if at == "" || m.cursors.after == nil || !accepts(r.Header, eventStream) {
+	if at == "" || !accepts(r.Header, eventStream) {
 		return wire, nil
 	}
 	wire = append(wire, m.cursors.zero...) // a zero value is not written

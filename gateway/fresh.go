@@ -47,7 +47,7 @@ func fresh(h http.Header, r *http.Request, f *call.Freshness, body, own []byte) 
 	}
 	etag = `"` + etag + `"`
 	h.Set("ETag", etag)
-	given := r.Header.Get("If-None-Match")
+	given := header(r, "If-None-Match")
 	return given != "" && matchesETag(given, etag)
 }
 

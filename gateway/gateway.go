@@ -219,11 +219,12 @@ func newTable(s *catalog.Snapshot, logger *slog.Logger) *table {
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: w, r: r, id: newIDs(r.Header.Get(requestIDHeader))}
+	x := &exchange{w: w, r: r, id: newIDs(header(r, requestIDHeader))}
+	x.ids = [...]string{x.id.request, x.id.call}
 	h := w.Header()
-	h.Set(requestIDHeader, x.id.request)
+	h[requestIDHeader] = x.ids[:1:1]
 	if x.id.call != x.id.request {
-		h.Set(callIDHeader, x.id.call)
+		h[callIDHeader] = x.ids[1:]
 	}
 	h["X-Content-Type-Options"] = nosniff
 	cors, err := g.origins.Check(r)
@@ -238,7 +239,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Access-Control-Allow-Origin", cors)
 		h.Set("Access-Control-Expose-Headers", exposedHeaders)
 	}
-	if err := speaksGRPC(r.Header); err != nil {
+	if err := speaksGRPC(r); err != nil {
 		g.fail(x, nil, err)
 		return
 	}
@@ -340,14 +341,17 @@ func (g *Gateway) landing(x *exchange) {
 func (g *Gateway) write(x *exchange, code int, body []byte) {
 	// The server's write timeout counts from the request; a slow call must not eat it up. A writer without deadlines keeps it.
 	rc := http.NewResponseController(x.w)
-	lasting := x.r.ProtoMajor < 2 && !serverSetsDeadlines(x.r.Context())
-	if !lasting || len(body) > bufferedBytes {
+	_, timeout := timeouts(x.r.Context())
+	lasting, large := x.r.ProtoMajor < 2 && timeout == 0, len(body) > bufferedBytes
+	if !lasting || large {
 		_ = rc.SetWriteDeadline(time.Now().Add(g.stall))
 	}
-	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if large || len(body) == 0 { // of others net/http says the length itself, for less
+		x.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
 	x.w.WriteHeader(code)
 	_, err := x.w.Write(body)
-	if err == nil && lasting && len(body) > bufferedBytes {
+	if err == nil && lasting && large {
 		// The deadline would stay on the connection and hit a later request: all must be out before it is taken back.
 		if err = rc.Flush(); err == nil {
 			err = rc.SetWriteDeadline(time.Time{})

@@ -73,7 +73,7 @@ func isEtag(fd protoreflect.FieldDescriptor) bool {
 // appendIfMatch fills the request's etag from If-Match (RFC 9110 section 13.1.1), or says why the precondition cannot hold or be told to the backend. Those of GET and HEAD are
 // compared with the answer.
 func (m match) appendIfMatch(wire []byte, x *exchange) ([]byte, error) {
-	given := x.r.Header.Values(ifMatchHeader)
+	given := x.r.Header[ifMatchHeader]
 	if len(given) == 0 || reads(x.r) {
 		return wire, nil
 	}
@@ -137,9 +137,9 @@ func overtaken(st *status.Status) bool {
 	return st.Code() == codes.Aborted
 }
 
-// failedMatch says whether the If-Match of a GET does not hold for its answer: neither the whole ETag nor the resource's own part of it is among those given.
-func failedMatch(r *http.Request, etag string) bool {
-	given := r.Header.Values(ifMatchHeader)
+// failedMatch says whether the If-Match of a GET does not hold for its answer: neither its whole ETag nor the resource's own part of it is among those given.
+func failedMatch(r *http.Request, answer http.Header) bool {
+	given := r.Header[ifMatchHeader]
 	if len(given) == 0 || !reads(r) {
 		return false
 	}
@@ -147,7 +147,7 @@ func failedMatch(r *http.Request, etag string) bool {
 	if ok && tags == nil {
 		return false
 	}
-	whole := strings.Trim(etag, `"`)
+	whole := strings.Trim(answer.Get("ETag"), `"`)
 	own, _, _ := strings.Cut(whole, string(hashMark))
 	for _, t := range tags {
 		if !t.weak && (t.opaque == whole || t.opaque == own) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -14,18 +15,25 @@ import (
 
 // requestWire builds the request message. Wire fragments merge, so the parts are appended one after the other: the body first, the query,
 // and the path last, which thereby wins over the body.
-func (g *Gateway) requestWire(r *http.Request, m match) ([]byte, error) {
+func (g *Gateway) requestWire(x *exchange, m match) ([]byte, error) {
 	var wire, body []byte
 	var err error
-	if hasBody(r) {
+	r, rc := x.r, http.NewResponseController(x.w)
+	if !hasBody(r) {
+		if read, _ := timeouts(r.Context()); read > 0 {
+			_ = rc.SetReadDeadline(time.Time{}) // it would end a call that takes longer
+		}
+	} else {
 		buf := buffer.Take(int(max(0, min(r.ContentLength, g.maxBody))) + bytes.MinRead)
 		defer func() {
 			*buf = body
 			buffer.Give(buf)
 		}()
+		_ = rc.SetReadDeadline(time.Now().Add(g.stall)) // a recorder in a test has no connection
 		if body, err = g.readBody(*buf, r); err != nil {
-			return nil, err
+			return nil, err // the deadline stays, for the server reads what is left of the body before it answers
 		}
+		_ = rc.SetReadDeadline(time.Time{})
 		if wire, err = m.appendBody(make([]byte, 0, len(body)+64), r.Header, body); err != nil {
 			return nil, err
 		}
@@ -42,7 +50,7 @@ func (g *Gateway) requestWire(r *http.Request, m match) ([]byte, error) {
 
 // appendBody appends what a body, which has been read to its end, sets.
 func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, error) {
-	empty := len(bytes.TrimLeft(body, " \t\r\n")) == 0
+	empty := isBlank(body)
 	switch {
 	case r.rawBody && r.bodyField != nil:
 		field := protowire.AppendTag(nil, r.bodyField.Number(), protowire.BytesType)
@@ -67,6 +75,15 @@ func (r *route) appendBody(dst []byte, h http.Header, body []byte) ([]byte, erro
 		return r.method.Request().AppendFieldWire(dst, r.body, body, transcode.ReadOptions{})
 	}
 	return r.method.Request().AppendWire(dst, body, transcode.ReadOptions{})
+}
+
+func isBlank(text []byte) bool {
+	for _, c := range text {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return false
+		}
+	}
+	return true
 }
 
 // appendPath appends what the path sets.

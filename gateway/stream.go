@@ -429,7 +429,7 @@ func (o *sink) clear(ctx context.Context, last bool) error {
 	if !o.clears && !last {
 		return nil
 	}
-	if !o.clears && serverSetsDeadlines(ctx) {
+	if _, write := timeouts(ctx); !o.clears && write > 0 {
 		return nil
 	}
 	if err := o.rc.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -438,10 +438,12 @@ func (o *sink) clear(ctx context.Context, last bool) error {
 	return nil
 }
 
-// serverSetsDeadlines says whether net/http gives every request on a connection a write deadline of its own.
-func serverSetsDeadlines(ctx context.Context) bool {
-	srv, ok := ctx.Value(http.ServerContextKey).(*http.Server)
-	return ok && srv.WriteTimeout > 0
+// timeouts are those of the http.Server, which gives every request on a connection deadlines of its own by them; 0 if there are none.
+func timeouts(ctx context.Context) (read, write time.Duration) {
+	if srv, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok {
+		return srv.ReadTimeout, srv.WriteTimeout
+	}
+	return 0, 0
 }
 
 func (o *writer) writeHeader(w http.ResponseWriter) {
