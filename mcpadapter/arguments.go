@@ -46,7 +46,7 @@ func Requests(m *catalog.Method, arguments json.RawMessage) (func() (*call.Frame
 
 // frame reads one message, which stands at the path where.
 func frame(m *catalog.Method, message json.RawMessage, where string) (*call.Frame, error) {
-	wire, err := m.Request().AppendWire(nil, message, transcode.ReadOptions{})
+	wire, err := m.Request().AppendWire(make([]byte, 0, len(message)), message, transcode.ReadOptions{})
 	if err != nil {
 		return nil, withMissing(at(where, err), m.Required(), message, where)
 	}

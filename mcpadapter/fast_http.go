@@ -36,7 +36,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	if q.method == "tools/call" && e.stepUp(w, r, q.id, q.name, q.arguments) {
 		return true
 	}
-	ctx, from := r.Context(), caller{header: r.Header, protocol: or(r.Header.Get(versionHeader), version20250618)}
+	ctx, from := r.Context(), caller{header: r.Header, protocol: or(first(r.Header, versionHeader), version20250618)}
 	reply := &s.reply
 	reply.w, reply.rc, reply.id, reply.form, reply.buffers = w, *rc, q.id, form, r.ProtoMajor < 2
 	if q.modern() {
@@ -44,7 +44,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	}
 	defer reply.stop() // also when a handler panics
 	if q.method == "tools/call" {
-		if session := r.Header.Get(sessionHeader); session != "" && !q.modern() {
+		if session := first(r.Header, sessionHeader); session != "" && !q.modern() {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
@@ -74,19 +74,19 @@ func (e *endpoint) quickHeader(r *http.Request, q *quickRequest) bool {
 	if len(h["Last-Event-Id"]) > 0 {
 		return false
 	}
-	if contentType := h.Get("Content-Type"); contentType != "application/json" {
+	if contentType := first(h, "Content-Type"); contentType != "application/json" {
 		if base, _, err := mime.ParseMediaType(contentType); err != nil || base != "application/json" {
 			return false
 		}
 	}
-	version := h.Get(versionHeader)
+	version := first(h, versionHeader)
 	if q.modern() {
-		return version == q.meta.version && h.Get(methodHeader) == q.method && (q.name == "" || plainName(h.Get(nameHeader)) == q.name)
+		return version == q.meta.version && first(h, methodHeader) == q.method && (q.name == "" || plainName(first(h, nameHeader)) == q.name)
 	}
 	if e.stateful != nil || version != "" && version != version20250618 && version != version20251125 {
 		return false
 	}
-	session := h.Get(sessionHeader)
+	session := first(h, sessionHeader)
 	return session == "" || e.knows(r, session)
 }
 
@@ -107,14 +107,18 @@ func plainName(name string) string {
 	return string(raw)
 }
 
-// readBody reads what r has to say into s.
-func readBody(r io.Reader, announced int64, s *scratch) error {
+// readBody reads the body of r into s, up to the bound on it. Of a body that announces how long it is, net/http reads no more.
+func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request, s *scratch) error {
+	body, most := io.Reader(r.Body), int64(e.adapter.conf.MaxRequestBytes)
+	if r.ContentLength < 0 || r.ContentLength > most {
+		body = http.MaxBytesReader(w, r.Body, most)
+	}
 	s.body = s.body[:0]
-	if n := min(announced+1, buffer.Small); int64(cap(s.body)) < n {
+	if n := min(r.ContentLength+1, buffer.Small); int64(cap(s.body)) < n {
 		s.body = make([]byte, 0, max(n, 1024))
 	}
 	for {
-		n, err := r.Read(s.body[len(s.body):cap(s.body)])
+		n, err := body.Read(s.body[len(s.body):cap(s.body)])
 		s.body = s.body[:len(s.body)+n]
 		if errors.Is(err, io.EOF) {
 			return nil

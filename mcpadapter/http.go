@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,10 +69,12 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	legacy := r.Header.Get(versionHeader) < version20260728
-	switch {
-	case r.Method == http.MethodPost:
+	if r.Method == http.MethodPost {
 		e.post(w, r)
+		return
+	}
+	legacy := first(r.Header, versionHeader) < version20260728
+	switch {
 	case r.Method == http.MethodGet && legacy && e.stateful != nil:
 		e.get(w, r)
 	case r.Method == http.MethodDelete && legacy && e.stateful != nil:
@@ -115,14 +118,14 @@ func (e *endpoint) get(w http.ResponseWriter, r *http.Request) {
 
 // post is one JSON-RPC message.
 func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
-	if base, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(base), "application/json") {
-		refuse(w, http.StatusUnsupportedMediaType, nil, rpcError(jsonrpc.CodeInvalidRequest, "content type is %q: want application/json", r.Header.Get("Content-Type")))
+	if t := first(r.Header, "Content-Type"); mediaType(t) != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, nil, rpcError(jsonrpc.CodeInvalidRequest, "content type is %q: want application/json", t))
 		return
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has no connection
 	s := e.adapter.scratch()
-	if err := readBody(http.MaxBytesReader(w, r.Body, int64(e.adapter.conf.MaxRequestBytes)), r.ContentLength, s); err != nil {
+	if err := e.readBody(w, r, s); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			id := headID(s.body[:min(len(s.body), idWindow)]) // the rest is not read
@@ -144,14 +147,14 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form, ok := answerForm(r.Header, msg.method)
-	if e.stateful != nil && asks[msg.method] && r.Header.Get(versionHeader) < version20260728 && accepts(r.Header, "text/event-stream", "text/*") {
+	if e.stateful != nil && asks[msg.method] && first(r.Header, versionHeader) < version20260728 && accepts(r.Header, "text/event-stream", "text/*") {
 		form = asEvents // a client with a session may be asked
 	}
 	if !ok {
 		refuse(w, http.StatusNotAcceptable, msg.id, rpcError(jsonrpc.CodeInvalidRequest, "nothing that Accept names fits: send Accept: application/json, text/event-stream"))
 		return
 	}
-	version := r.Header.Get(versionHeader)
+	version := first(r.Header, versionHeader)
 	if version != "" && !slices.Contains(versions, version) {
 		refuse(w, http.StatusBadRequest, msg.id, unsupportedVersion(version))
 		return
@@ -162,7 +165,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if taskMethods[msg.method] && msg.isRequest() {
-		if told, id := plainName(r.Header.Get(nameHeader)), taskIDOf(msg.params); told != id {
+		if told, id := plainName(first(r.Header, nameHeader)), taskIDOf(msg.params); told != id {
 			refuse(w, http.StatusBadRequest, msg.id, rpcError(mcp.CodeHeaderMismatch, "header mismatch: %s is %q, and params.taskId is %q", nameHeader, cut(told, 100), cut(id, 100)))
 			return
 		}
@@ -176,7 +179,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	forget := e.adapter.noteCall(r.Header, msg, reply)
 	defer forget()
-	if name := r.Header.Get(nameHeader); name != "" {
+	if name := first(r.Header, nameHeader); name != "" {
 		r.Header.Set(nameHeader, plainName(name)) // the SDK would compare the base64
 	}
 	if msg.method == "initialize" && msg.isRequest() && version < version20260728 {
@@ -206,7 +209,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 // legacy serves a message of 2025-06-18 or 2025-11-25.
 func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 	if e.stateful != nil {
-		if msg.method != "initialize" && r.Header.Get(sessionHeader) == "" {
+		if msg.method != "initialize" && first(r.Header, sessionHeader) == "" {
 			reply.refuse(http.StatusBadRequest, rpcError(jsonrpc.CodeInvalidRequest,
 				"%s is missing: this server keeps sessions; send initialize, and then the id that its answer has in this header with each message", sessionHeader))
 			return
@@ -217,7 +220,7 @@ func (e *endpoint) legacy(reply *reply, r *http.Request, msg envelope) {
 		}
 		return
 	}
-	session := r.Header.Get(sessionHeader)
+	session := first(r.Header, sessionHeader)
 	if session != "" && !e.knows(r, session) {
 		reply.refuse(http.StatusNotFound, noSession(session))
 		return
@@ -244,9 +247,18 @@ func (e *endpoint) serve(h http.Handler, reply *reply, r *http.Request) {
 
 // answerForm says in which form the answer to a method goes out: JSON unless only a stream can carry it, or Accept has no JSON.
 func answerForm(h http.Header, method string) (form, bool) {
-	anything := len(h.Values("Accept")) == 0 || accepts(h, "*/*")
-	asksEvents := accepts(h, "text/event-stream", "text/*")
-	asksJSON := anything || accepts(h, "application/json", "application/*")
+	anything, asksEvents, asksJSON := len(h["Accept"]) == 0, false, false
+	for t := range accepted(h) {
+		switch t {
+		case "*/*":
+			anything = true
+		case "text/event-stream", "text/*":
+			asksEvents = true
+		case "application/json", "application/*":
+			asksJSON = true
+		}
+	}
+	asksJSON = asksJSON || anything
 	switch {
 	case method == "subscriptions/listen":
 		return asEvents, asksEvents || anything
@@ -258,15 +270,39 @@ func answerForm(h http.Header, method string) (form, bool) {
 
 // accepts says whether Accept names one of the media types, whatever its parameters.
 func accepts(h http.Header, types ...string) bool {
-	for _, line := range h.Values("Accept") {
-		for part := range strings.SplitSeq(line, ",") {
-			base, _, _ := strings.Cut(part, ";")
-			if slices.Contains(types, strings.ToLower(strings.TrimSpace(base))) {
-				return true
-			}
+	for t := range accepted(h) {
+		if slices.Contains(types, t) {
+			return true
 		}
 	}
 	return false
+}
+
+// accepted are the media types that Accept names.
+func accepted(h http.Header) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, line := range h["Accept"] {
+			for part := range strings.SplitSeq(line, ",") {
+				if !yield(mediaType(part)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// mediaType returns a media type without its parameters, in lower case.
+func mediaType(value string) string {
+	base, _, _ := strings.Cut(value, ";")
+	return strings.ToLower(strings.TrimSpace(base))
+}
+
+// first returns the first value of a header field under its canonical name, or "". It is Header.Get without the making of that name.
+func first(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 // knownMethods are the methods that the SDK and this door answer. The SDK answers others with plain text.
