@@ -82,6 +82,13 @@ func FromContext(ctx context.Context) *Call {
 	return c
 }
 
+// Incoming returns the metadata with which a gRPC call has come in, as it is: it must not be changed. Its keys are in lower case, as HTTP/2 has them. The
+// functions of package metadata copy what they find, and compare every key letter by letter to what is not there, which is most of what a door asks for.
+func Incoming(ctx context.Context) metadata.MD {
+	md, _ := ctx.Value(incomingKey).(metadata.MD)
+	return md
+}
+
 // doorAddr is the name of a door in the place of an address.
 type doorAddr Door
 

@@ -1,7 +1,6 @@
 package call
 
 import (
-	"context"
 	"encoding/base64"
 	"path"
 	"slices"
@@ -150,19 +149,6 @@ func decoded(vs []string) []string {
 		}
 	}
 	return out
-}
-
-// FromIncoming is Filter of the incoming metadata of ctx, without a copy of what does not cross.
-func (r *Rules) FromIncoming(ctx context.Context) metadata.MD {
-	if len(r.patterns) > 0 {
-		in, _ := metadata.FromIncomingContext(ctx)
-		return r.Filter(in)
-	}
-	out := metadata.MD{}
-	for _, k := range r.names {
-		add(out, k, carried(k, metadata.ValueFromIncomingContext(ctx, k)))
-	}
-	return sanitize(out)
 }
 
 // forbidden never crosses from a caller to a backend: credentials, cookies, hop-by-hop fields, and headers by which proxies and

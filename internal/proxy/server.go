@@ -159,15 +159,16 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 		compress(ctx)
 	}
 	c := call.New(m, call.GRPC)
-	c.Forward = s.cfg.Rules.FromIncoming(ctx)
-	c.Credentials = credentialsOf(ctx)
+	in := call.Incoming(ctx)
+	c.Forward = s.cfg.Rules.Filter(in)
+	c.Credentials = credentialsOf(ctx, in)
 	if m.Policy.Approval == catalog.ApprovalConfirm {
-		c.Confirm = strings.Join(metadata.ValueFromIncomingContext(ctx, "toolway-confirm"), ",")
+		c.Confirm = strings.Join(in["toolway-confirm"], ",")
 	}
-	if m.Taskable() && call.WantsTask(metadata.ValueFromIncomingContext(ctx, "prefer")) {
+	if m.Taskable() && call.WantsTask(in["prefer"]) {
 		c.Async = &call.Async{}
 	}
-	if err := checkContentType(ctx); err != nil {
+	if err := checkContentType(in["content-type"]); err != nil {
 		c.Refuse(err)
 	}
 	if m.Kind() != (catalog.Kind{}) {
@@ -198,8 +199,8 @@ func (s *Server) shown(p *identity.Principal) func(*catalog.Method) bool {
 }
 
 // credentialsOf returns what a caller brings in metadata, and in its connection.
-func credentialsOf(ctx context.Context) call.Credentials {
-	c := identity.ReadCredentials(metadata.ValueFromIncomingContext(ctx, "authorization"), metadata.ValueFromIncomingContext(ctx, "x-api-key"))
+func credentialsOf(ctx context.Context, in metadata.MD) call.Credentials {
+	c := identity.ReadCredentials(in["authorization"], in["x-api-key"])
 	if p, ok := peer.FromContext(ctx); ok && p.AuthInfo != nil {
 		c.TLS = tlsState(p.AuthInfo)
 	}
@@ -229,8 +230,11 @@ func (s *Server) refuse(ctx context.Context, method string, err error) error {
 }
 
 // checkContentType refuses messages that are not protobuf: they would pass as bytes that no backend understands.
-func checkContentType(ctx context.Context) error {
-	for _, t := range metadata.ValueFromIncomingContext(ctx, "content-type") {
+func checkContentType(types []string) error {
+	for _, t := range types {
+		if t == "application/grpc" { // nearly always
+			continue
+		}
 		subtype := strings.TrimPrefix(strings.ToLower(t), "application/grpc")
 		subtype, _, _ = strings.Cut(strings.TrimLeft(subtype, "+;"), ";")
 		if subtype != "" && subtype != "proto" && strings.HasPrefix(strings.ToLower(t), "application/grpc+") {
