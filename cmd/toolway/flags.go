@@ -110,7 +110,7 @@ func openServing(ctx context.Context, c mesh.Config, stdio call.Credentials) (m 
 		return nil, nil, err
 	}
 	log = slog.New(promptly{log.Handler(), lines})
-	tuneMemory()
+	tuneMemory(c.Admin.Pprof)
 	flush := func() { _ = lines.flush() } // there is nowhere to tell that the log cannot be written
 	if m, err = mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), Stdio: stdio}); err != nil {
 		flush()

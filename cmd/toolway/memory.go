@@ -20,7 +20,13 @@ const share = 0.9
 
 // tuneMemory sets how memory is collected, as far as the operator has not done so with GOGC and GOMEMLIMIT. Without GOMEMLIMIT the container's limit
 // counts; without GOGC garbage may gather up to what is in use or 64 MiB, whichever is more.
-func tuneMemory() {
+//
+// If nobody can read a profile of memory, none is kept: the runtime would walk the stack for every half megabyte that is allocated, which is for
+// every thirtieth small call. A profile that can be read is whole, since the rate is never another one then.
+func tuneMemory(profiled bool) {
+	if !profiled {
+		runtime.MemProfileRate = 0
+	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if limit := containerLimit(os.DirFS("/")); limit > 0 {
 			debug.SetMemoryLimit(int64(share * float64(limit)))

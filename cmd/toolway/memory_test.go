@@ -54,7 +54,14 @@ func TestTuneMemory(t *testing.T) {
 		}
 		return
 	}
-	tuneMemory()
+	tuneMemory(true)
+	if runtime.MemProfileRate == 0 {
+		t.Error("no profile of memory is kept, though it can be read")
+	}
+	tuneMemory(false)
+	if runtime.MemProfileRate != 0 {
+		t.Errorf("the runtime keeps a profile of memory that nobody can read: MemProfileRate is %d", runtime.MemProfileRate)
+	}
 	percent := func() uint64 {
 		read := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 		metrics.Read(read)
