@@ -104,14 +104,14 @@ func (f *sourceFlags) loadServing() (mesh.Config, error) {
 
 // openServing opens the mesh of c with the log that c wants, and returns what closes both. stdio is what the caller on standard input brings.
 func openServing(ctx context.Context, c mesh.Config, stdio call.Credentials) (m *mesh.Mesh, done func(), err error) {
-	lines := &lineBuffer{w: os.Stderr}
-	log, err := logger(c.Log, lines)
+	queue := &logQueue{w: os.Stderr}
+	log, err := logger(c.Log, &queue.lines)
 	if err != nil {
 		return nil, nil, err
 	}
-	log = slog.New(promptly{log.Handler(), lines})
+	log = slog.New(queued{log.Handler(), queue})
 	tuneMemory(c.Admin.Pprof)
-	flush := func() { _ = lines.flush() } // there is nowhere to tell that the log cannot be written
+	flush := func() { _ = queue.flush() } // there is nowhere to tell that the log cannot be written
 	if m, err = mesh.Open(ctx, c, mesh.Options{Logger: log, Version: currentVersion(), Stdio: stdio}); err != nil {
 		flush()
 		return nil, nil, err
