@@ -132,8 +132,8 @@ func tableOf(s shape, of plan, paths []*path, all figures) *table {
 	return t
 }
 
-// waysTo starts the mesh and the peers before a backend and returns the ways there, the direct one first, and which peers this machine has not.
-func waysTo(backend string, peers bool) (paths []*path, missing []string, done func(), err error) {
+// waysTo starts the mesh, with flags besides the backend, and the peers before a backend and returns the ways there, the direct one first, and which peers this machine has not.
+func waysTo(backend string, peers bool, flags ...string) (paths []*path, missing []string, done func(), err error) {
 	var undo []func()
 	done = func() {
 		for i := range undo {
@@ -157,7 +157,7 @@ func waysTo(backend string, peers bool) (paths []*path, missing []string, done f
 	}
 	paths = append(paths, &path{name: direct, open: open})
 
-	mesh, err := run.Serve("--backend", "probe="+backend, "--admin-pprof")
+	mesh, err := run.Serve(append([]string{"--backend", "probe=" + backend}, flags...)...)
 	if err != nil {
 		return fail(err)
 	}

@@ -51,7 +51,7 @@ func profiles(ctx context.Context, length time.Duration, doc *document) error {
 		return err
 	}
 	defer backend.Kill()
-	paths, _, done, err := waysTo(addr, false)
+	paths, _, done, err := waysTo(addr, false, "--admin-pprof")
 	if err != nil {
 		return err
 	}
