@@ -86,7 +86,7 @@ load: ## 2,000 idle readers of task events and 200 busy ones: memory, lag, nothi
 	go -C tests run ./bench -load
 
 .PHONY: load-streams
-load-streams: ## 4,900 silent streams of each kind: memory; takes ten minutes
+load-streams: ## 4,900 silent streams of each kind: memory; takes 25 minutes
 	go -C tests run ./bench -streams -idle 4900
 
 .PHONY: load-quick

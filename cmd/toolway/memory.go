@@ -9,6 +9,7 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // garbage is how much may gather before it is collected, at least. Go's default collects when there is as much garbage as there is in use: a mesh that
@@ -45,22 +46,36 @@ func gcPercent(inUse uint64) int {
 
 // pacer adapts GOGC whenever garbage has been collected: the runtime calls its finalizer when it is found to be garbage itself.
 type pacer struct {
-	live    [1]metrics.Sample
+	read    [2]metrics.Sample // what is in use, and what is free but still the process's
 	percent int
+	last    time.Time
 }
 
 func newPacer() *pacer {
-	return &pacer{live: [1]metrics.Sample{{Name: "/gc/heap/live:bytes"}}}
+	return &pacer{read: [2]metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}, last: time.Now()}
 }
 
 func (p *pacer) adapt() {
-	metrics.Read(p.live[:])
-	if now := gcPercent(p.live[0].Value.Uint64()); now != p.percent {
+	metrics.Read(p.read[:])
+	if now := gcPercent(p.read[0].Value.Uint64()); now != p.percent {
 		p.percent = now
 		debug.SetGCPercent(now)
 	}
+	before := p.last
+	p.last = time.Now()
+	if p.last.Sub(before) >= quiet && p.read[1].Value.Uint64() >= spare {
+		go debug.FreeOSMemory() // collects once more, soon after this time
+	}
 	runtime.SetFinalizer(p, (*pacer).adapt)
 }
+
+const (
+	// quiet is the time without a collection after which what load has left behind is given back to the system: the runtime itself, which collects every
+	// two minutes at least, keeps as much as would let garbage gather again.
+	quiet = time.Minute
+	// spare is how much there has to be of it.
+	spare = 8 << 20
+)
 
 // containerLimit is the memory limit of this process's control group in bytes, the lowest on the way to the root, or 0 if there is none: version 2
 // (memory.max), else version 1. root is the root of the file system.

@@ -91,3 +91,32 @@ func TestTuneMemory(t *testing.T) {
 		runtime.GC()
 	}
 }
+
+// TestMemoryGoesBackWhenQuiet leaves garbage behind, as load does, and has nothing happen for a while.
+func TestMemoryGoesBackWhenQuiet(t *testing.T) {
+	free := func() uint64 {
+		read := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
+		metrics.Read(read)
+		return read[0].Value.Uint64()
+	}
+	p := newPacer()
+	p.last = time.Now().Add(-2 * quiet)
+	held := make([][]byte, 64)
+	for i := range held {
+		held[i] = make([]byte, 1<<20)
+		for j := 0; j < len(held[i]); j += 4096 {
+			held[i][j] = 1 // else the system has never given it
+		}
+	}
+	clear(held)
+	runtime.GC()
+	if got := free(); got < spare {
+		t.Fatalf("only %d bytes are free after 64 MiB were", got)
+	}
+	p.adapt()
+	for end := time.Now().Add(time.Minute); free() >= spare; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes that nobody uses are still the process's", free())
+		}
+	}
+}

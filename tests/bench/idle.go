@@ -60,8 +60,9 @@ func idleStreams(n int, only string) error {
 	return nil
 }
 
-// settle is how long the runtime has to give memory back after a collection, which it makes itself every two minutes.
-const settle = 30 * time.Second
+// settle is how long it takes until a mesh in which nothing happens has given back what it does not need: the runtime collects when two minutes have
+// passed without, and then the mesh does.
+const settle = 130 * time.Second
 
 // idleKind measures one kind. What the first streams cost, others do not.
 func idleKind(n int, name string, open func(ctx context.Context, l *loaded, n int) (func(), error)) error {
