@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 )
 
 // Policy says by which names a server may be addressed and which foreign pages may call it. The zero value, and nil, allow a loopback
@@ -16,6 +17,8 @@ import (
 type Policy struct {
 	hosts   map[string]bool // host names in lower case, without port
 	origins map[string]bool // scheme://host[:port] in lower case
+	// lately is the Host of a request that was found to be one of the server's names. Most requests have the same.
+	lately atomic.Pointer[string]
 }
 
 // New returns a policy. hosts are names, with or without port, by which the server may be addressed besides loopback names; if there are any,
@@ -43,11 +46,11 @@ func (p *Policy) Check(r *http.Request) (foreign string, err error) {
 	if !p.hostAllowed(r) {
 		return "", fmt.Errorf("host %q is not a name of this server; add it to the allowed hosts", bounded(r.Host))
 	}
-	origin := r.Header.Get("Origin")
+	origin := first(r.Header, "Origin")
 	switch {
 	case origin == "":
 		// Images and scripts of another site come without Origin; a browser says so here.
-		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "no-cors" {
+		if first(r.Header, "Sec-Fetch-Site") == "cross-site" && first(r.Header, "Sec-Fetch-Mode") == "no-cors" {
 			return "", fmt.Errorf("requests from pages of another site are not allowed")
 		}
 		return "", nil
@@ -61,15 +64,37 @@ func (p *Policy) Check(r *http.Request) (foreign string, err error) {
 
 // hostAllowed guards against DNS rebinding: on a loopback listener only loopback names are the server's, whatever a resolver says.
 func (p *Policy) hostAllowed(r *http.Request) bool {
-	name := hostname(r.Host)
-	if p.hosts[name] || loopback(name) {
+	if known := p.lately.Load(); known != nil && *known == r.Host {
 		return true
 	}
-	if len(p.hosts) > 0 {
+	if len(p.hosts) == 0 && !atLoopback(r) {
+		return true
+	}
+	if name := hostname(r.Host); !p.hosts[name] && !loopback(name) {
 		return false
 	}
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return !ok || !loopback(hostname(local.String()))
+	known := strings.Clone(r.Host) // not all of its request
+	p.lately.Store(&known)
+	return true
+}
+
+// atLoopback says whether the request came in by a loopback address; false if that is not known.
+func atLoopback(r *http.Request) bool {
+	switch local := r.Context().Value(http.LocalAddrContextKey).(type) {
+	case *net.TCPAddr:
+		return local.IP.IsLoopback()
+	case net.Addr:
+		return loopback(hostname(local.String()))
+	}
+	return false
+}
+
+// first returns the first value of a header field under its canonical name, or "". It is Header.Get without the making of that name.
+func first(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 // own says whether the origin is the server itself. That counts only for names that no stranger can have, or a rebound name would be its

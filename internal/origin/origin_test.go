@@ -72,3 +72,25 @@ func TestCheckBoundsWhatItRepeats(t *testing.T) {
 		t.Errorf("Check = %.80v…, want a short error", err)
 	}
 }
+
+// TestCheckAllocatesNothing has usual requests, of which nothing is made anew, and one after them that is refused all the same.
+func TestCheckAllocatesNothing(t *testing.T) {
+	p := origin.New(nil, nil)
+	for local, host := range map[string]string{"127.0.0.1:8080": "localhost:8080", "10.0.0.5:8080": "mesh.internal:8080"} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		addr, err := net.ResolveTCPAddr("tcp", local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr))
+		r.Host = host
+		var failed error
+		if n := testing.AllocsPerRun(100, func() { _, failed = p.Check(r) }); failed != nil || n > 0 {
+			t.Errorf("Check of %s at %s: %v, %v allocations, want none", host, local, failed, n)
+		}
+		r.Host = "evil.example:8080"
+		if _, err := p.Check(r); (err != nil) != (local == "127.0.0.1:8080") {
+			t.Errorf("Check of %s at %s after that = %v", r.Host, local, err)
+		}
+	}
+}
