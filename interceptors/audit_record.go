@@ -348,8 +348,9 @@ func (w *recordWriter) steps(c *call.Call, took time.Duration) {
 		w.text(stepName, s.Name)
 		w.milliseconds(stepAt, s.At)
 		w.milliseconds(stepTook, back-s.At)
-		w.text(stepVerdict, s.Verdict)
-		w.text(stepDetail, s.Detail)
+		decided := s.Decided()
+		w.text(stepVerdict, decided.Verdict)
+		w.text(stepDetail, decided.Detail)
 		w.close(begin)
 	}
 }

@@ -53,7 +53,7 @@ func TestAuthenticate(t *testing.T) {
 		if got != c.want || called != (err == nil) || err != nil && status.Code(err) != codes.Unauthenticated {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, err, c.want)
 		}
-		if step := cl.Steps[0]; step.Verdict+" "+step.Detail != c.verdict {
+		if step := cl.Steps[0].Decided(); step.Verdict+" "+step.Detail != c.verdict {
 			t.Errorf("%s: decided %q %q, want %q", c.name, step.Verdict, step.Detail, c.verdict)
 		}
 	}
@@ -76,8 +76,8 @@ func TestAuthorise(t *testing.T) {
 		cl.Principal = &identity.Principal{ID: "a", Scopes: c.have}
 		_, err := run(t.Context(), cl, nil, func(any, grpc.ServerStream) error { return nil }, interceptors.Authorise(interceptors.Options{}))
 		if c.lacks == "" {
-			if err != nil || cl.Steps[0].Verdict != "allowed" {
-				t.Errorf("%q with %q: %v, %+v", c.need, c.have, err, cl.Steps[0])
+			if err != nil || cl.Steps[0].Decided().Verdict != "allowed" {
+				t.Errorf("%q with %q: %v, %+v", c.need, c.have, err, cl.Steps[0].Decided())
 			}
 			continue
 		}
@@ -86,7 +86,7 @@ func TestAuthorise(t *testing.T) {
 		if status.Code(err) != codes.PermissionDenied || reason != identity.InsufficientScope || "["+metadata["scopes"]+"]" != want {
 			t.Errorf("%q with %q: %v, %q, want all scopes that are needed", c.need, c.have, err, metadata)
 		}
-		if cl.Steps[0].Verdict != "refused" || cl.Steps[0].Detail != "lacks "+c.lacks {
+		if cl.Steps[0].Decided().Verdict != "refused" || cl.Steps[0].Decided().Detail != "lacks "+c.lacks {
 			t.Errorf("decided %+v, want refused, lacks %s", cl.Steps[0], c.lacks)
 		}
 	}

@@ -2,6 +2,8 @@
 package interceptors
 
 import (
+	"slices"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,6 +19,9 @@ type Policy struct {
 	// For returns the interceptor for the calls of a method, or nil if the policy has nothing to do for them. It is asked when a method is
 	// first called in a snapshot; what it returns is used by many calls at once.
 	For func(m *catalog.Method) grpc.StreamServerInterceptor
+	// quick says that nothing can take time in the policy itself, so that its step needs no reading of the clock: neither before the call goes on to
+	// the next policy, nor after it has come back.
+	quick bool
 }
 
 // Every returns a policy that has the same interceptor for all methods.
@@ -28,15 +33,15 @@ func Every(name string, ic grpc.StreamServerInterceptor) Policy {
 func Default(o Options) []Policy {
 	o = o.withDefaults()
 	return []Policy{
-		Recover(o),
-		InFlight(o),
-		Observe(o),
-		Audit(o),
-		Deadline(o),
+		quick(Recover(o)),
+		quick(InFlight(o)),
+		quick(Observe(o)), // its line may wait for the log, but what a call has passed is recorded by then
+		quick(Audit(o)),   // the same
+		quick(Deadline(o)),
 		Resume(o),
-		Errors(o),
+		quick(Errors(o)),
 		Authenticate(o),
-		Authorise(o),
+		quick(Authorise(o)),
 		Rules(o),
 		Shed(o),
 		RateLimits(o),
@@ -50,6 +55,11 @@ func Default(o Options) []Policy {
 		Cache(o),
 		Redact(o),
 	}
+}
+
+func quick(p Policy) Policy {
+	p.quick = true
+	return p
 }
 
 // Chain returns a handler that runs the policies, first one outermost, then final. Which of them have something to do for a method is
@@ -71,27 +81,42 @@ func Chain(final grpc.StreamHandler, policies ...Policy) call.Handler {
 	}
 }
 
+// link is a policy in the chain of one method.
+type link struct {
+	intercept grpc.StreamServerInterceptor
+	stage     call.Stage
+}
+
 // compile returns the handler of one method's calls.
 func compile(m *catalog.Method, final grpc.StreamHandler, policies []Policy) grpc.StreamHandler {
-	h := final
-	for i := len(policies) - 1; i >= 0; i-- {
-		ic := policies[i].For(m)
-		if ic == nil {
-			continue
-		}
-		name, next := policies[i].Name, h
-		h = func(srv any, stream grpc.ServerStream) error {
-			c := call.FromContext(stream.Context())
-			if c == nil {
-				return errNoCall
-			}
-			step := c.Enter(name)
-			err := ic(srv, stream, c.Info(), next)
-			c.Leave(step)
-			return err
+	var links []*link
+	read := true // the clock, when the call gets to the next one
+	for _, p := range policies {
+		if ic := p.For(m); ic != nil {
+			links = append(links, &link{ic, call.Stage{Name: p.Name, In: read, Out: !p.quick}})
+			read = !p.quick
 		}
 	}
+	h := final
+	for i, l := range slices.Backward(links) {
+		l.stage.Out = l.stage.Out || i == len(links)-1 // what is behind it takes time
+		h = l.before(h)
+	}
 	return h
+}
+
+// before returns the handler that runs the policy, then next.
+func (l *link) before(next grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, stream grpc.ServerStream) error {
+		c := call.FromContext(stream.Context())
+		if c == nil {
+			return errNoCall
+		}
+		step := c.Enter(&l.stage)
+		err := l.intercept(srv, stream, c.Info(), next)
+		c.Leave(step)
+		return err
+	}
 }
 
 // refuse stands where a backend would, for calls that their door refuses.

@@ -191,8 +191,8 @@ func TestDataFlowOfAStreamOfRequests(t *testing.T) {
 			seen++
 		}
 	}, w.policy)(call.NewStream(t.Context(), c, next, func(*call.Frame) error { return nil }, nil))
-	if got := field(t, err); got != "parts[0].text" || seen != 1 || c.Steps[0].Verdict != "refused" {
-		t.Errorf("refused %q after %d messages, steps %+v, want the second one refused", got, seen, c.Steps)
+	if got := field(t, err); got != "parts[0].text" || seen != 1 || c.Steps[0].Decided().Verdict != "refused" {
+		t.Errorf("refused %q after %d messages, decided %+v, want the second one refused", got, seen, c.Steps[0].Decided())
 	}
 }
 

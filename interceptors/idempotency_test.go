@@ -86,7 +86,7 @@ func TestSecondCall(t *testing.T) {
 func verdict(c *call.Call, name string) string {
 	for _, s := range c.Steps {
 		if s.Name == name {
-			return s.Verdict
+			return s.Decided().Verdict
 		}
 	}
 	return ""

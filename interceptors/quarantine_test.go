@@ -33,7 +33,7 @@ func TestQuarantine(t *testing.T) {
 	if !ok || info.GetReason() != "TOOL_QUARANTINED" || info.GetMetadata()["hint"] == "" {
 		t.Errorf("detail = %v, want the reason TOOL_QUARANTINED and a hint", st.Details()[0])
 	}
-	if s := c.Steps[0]; s.Name != "quarantine" || s.Verdict != "refused" || s.Detail != "its description changed" {
+	if s := c.Steps[0]; s.Name != "quarantine" || s.Decided() != (call.Decision{Verdict: "refused", Detail: "its description changed"}) {
 		t.Errorf("step = %+v, want what was decided and why", s)
 	}
 }

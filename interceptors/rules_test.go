@@ -57,7 +57,7 @@ func TestRules(t *testing.T) {
 			if status.Code(err) != c.code || infoOf(err).GetReason() != c.reason || infoOf(err).GetMetadata()["rule"] != c.rule || reached != c.reached || cl.Hidden != (c.name == "hidden") {
 				t.Errorf("%v, %v, reached = %v, hidden = %v", err, infoOf(err), reached, cl.Hidden)
 			}
-			if s := cl.Steps[0]; s.Verdict != c.verdict || s.Detail != c.detail {
+			if s := cl.Steps[0].Decided(); s.Verdict != c.verdict || s.Detail != c.detail {
 				t.Errorf("step = %+v", s)
 			}
 			if v := interceptors.Visibility(set, nil); call.Sees(v, cl.Principal, call.MCP, cl.Method) != (c.name != "hidden") {
@@ -87,7 +87,7 @@ func TestRulesOfStreams(t *testing.T) {
 	if status.Code(err) != codes.PermissionDenied || infoOf(err).GetMetadata()["rule"] != "count" || replies != 1 || len(sent) != 1 {
 		t.Errorf("%v, %d replies, %d requests left", err, replies, len(sent))
 	}
-	if st := cl.Steps[0]; st.Verdict != "denied" || st.Detail != "count: one at a time" {
+	if st := cl.Steps[0].Decided(); st.Verdict != "denied" || st.Detail != "count: one at a time" {
 		t.Errorf("step = %+v", st)
 	}
 }

@@ -91,7 +91,7 @@ func TestValidate(t *testing.T) {
 			if got := violations(t, err); got != c.want {
 				t.Errorf("violations:\n%s\nwant:\n%s", got, c.want)
 			}
-			if len(cl.Steps) != 1 || cl.Steps[0].Verdict != "refused" {
+			if len(cl.Steps) != 1 || cl.Steps[0].Decided().Verdict != "refused" {
 				t.Errorf("steps = %+v, want the refusal", cl.Steps)
 			}
 		})

@@ -97,7 +97,7 @@ type Call struct {
 	refusal error
 
 	base  base
-	steps [16]Step              // room for Steps, so that they cost no allocation
+	steps steps
 	info  grpc.StreamServerInfo // made when it is first asked for
 }
 
@@ -111,9 +111,7 @@ type base interface {
 
 // New returns a call of m that came in now, with an ID of 32 hex digits that is also a valid W3C trace id.
 func New(m *catalog.Method, door Door) *Call {
-	c := &Call{ID: NewID(), Method: m, Door: door, Start: time.Now()}
-	c.Steps = c.steps[:0]
-	return c
+	return &Call{ID: NewID(), Method: m, Door: door, Start: time.Now()}
 }
 
 // Refuse has the chain end the call with err, a status, where it would otherwise reach a backend: what a door itself cannot take passes every
@@ -147,45 +145,6 @@ type Freshness struct {
 	Age time.Duration
 	// Remaining is for how long it may still be reused; 0 means not at all.
 	Remaining time.Duration
-}
-
-// Step is what one interceptor did with a call.
-type Step struct {
-	// Name is the interceptor's.
-	Name string
-	// At is the time from the call's start until the call reached it, Back until the call left it again; zero if it has not.
-	At, Back time.Duration
-	// Verdict is what it decided, such as "allowed", "refused", "hit"; "" if it had nothing to decide.
-	Verdict string
-	// Detail says why, for people. It holds nothing secret.
-	Detail string
-}
-
-// Enter notes that the call has reached the named interceptor, and returns the step for Leave. It is not inlined, nor is Leave, since the frames of the
-// chain are on the stack of every call that waits, a dozen times.
-//
-//go:noinline
-func (c *Call) Enter(name string) int {
-	if c.Steps == nil { // the call is not of New
-		c.Steps = c.steps[:0]
-	}
-	c.Steps = append(c.Steps, Step{Name: name, At: time.Since(c.Start)})
-	return len(c.Steps) - 1
-}
-
-// Leave notes that the call has left the interceptor again.
-//
-//go:noinline
-func (c *Call) Leave(step int) { c.Steps[step].Back = time.Since(c.Start) }
-
-// Decide notes what the named interceptor has decided, in the step that it has taken.
-func (c *Call) Decide(name, verdict, detail string) {
-	for i := len(c.Steps) - 1; i >= 0; i-- {
-		if c.Steps[i].Name == name {
-			c.Steps[i].Verdict, c.Steps[i].Detail = verdict, detail
-			return
-		}
-	}
 }
 
 // Attempt is one try at a backend.
