@@ -57,7 +57,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 			serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
 		}
 		serving.Go(func() {
-			if err := serve(l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			if err := serve(lateListener{l.Listener}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("%s listener: %w", l.door, err)
 			}
 		})
@@ -161,13 +161,15 @@ func (m *Mesh) httpHandler() http.Handler {
 		if wellKnown(w, r) {
 			return
 		}
-		if h := mcp[r.URL.Path]; h != nil {
-			h.ServeHTTP(w, r)
-			return
-		}
-		if name, ok := strings.CutPrefix(r.URL.Path, "/mcp/"); ok {
-			writeJSON(w, http.StatusNotFound, m.mcp.unknown(name))
-			return
+		if strings.HasPrefix(r.URL.Path, "/mcp") {
+			if h := mcp[r.URL.Path]; h != nil {
+				h.ServeHTTP(w, r)
+				return
+			}
+			if name, ok := strings.CutPrefix(r.URL.Path, "/mcp/"); ok {
+				writeJSON(w, http.StatusNotFound, m.mcp.unknown(name))
+				return
+			}
 		}
 		m.gateway.ServeHTTP(w, r)
 	})
