@@ -40,10 +40,10 @@ type waitingRecord struct {
 }
 
 // add has a record wait, and says whether there are enough of them now.
-func (q *logQueue) add(h slog.Handler, r slog.Record, size int) (full bool) {
+func (q *logQueue) add(h slog.Handler, r *slog.Record, size int) (full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.records = append(q.records, waitingRecord{h, r})
+	q.records = append(q.records, waitingRecord{h, *r})
 	q.bytes += size
 	if !q.waiting {
 		q.waiting = true
@@ -93,8 +93,8 @@ type queued struct {
 
 // Handle logs r.
 func (h queued) Handle(_ context.Context, r slog.Record) error {
-	size, settled := weigh(r)
-	if h.queue.add(h.Handler, r, size) || r.Level >= slog.LevelWarn || !settled {
+	size, settled := weigh(&r)
+	if h.queue.add(h.Handler, &r, size) || r.Level >= slog.LevelWarn || !settled {
 		return h.queue.flush()
 	}
 	return nil
@@ -102,7 +102,7 @@ func (h queued) Handle(_ context.Context, r slog.Record) error {
 
 // weigh returns about how many bytes a record takes that waits, and whether it may: what is not settled could be something else by the time that it is
 // formatted.
-func weigh(r slog.Record) (size int, settled bool) {
+func weigh(r *slog.Record) (size int, settled bool) {
 	size, settled = recordBytes+len(r.Message), true
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Value.Kind() {
