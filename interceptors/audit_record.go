@@ -274,7 +274,8 @@ func (w *recordWriter) flag(field protowire.Number, set bool) {
 
 // milliseconds adds a time as milliseconds, rounded to a tenth of a microsecond, so that JSON stays short.
 func (w *recordWriter) milliseconds(field protowire.Number, d time.Duration) {
-	if ms := math.Round(float64(d)/100) / 10000; ms != 0 {
+	if tenths := (d + 50) / 100; tenths != 0 {
+		ms := float64(tenths) / 10000
 		*w = protowire.AppendFixed64(protowire.AppendTag(*w, field, protowire.Fixed64Type), math.Float64bits(ms))
 	}
 }

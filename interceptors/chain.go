@@ -84,16 +84,19 @@ func Chain(final grpc.StreamHandler, policies ...Policy) call.Handler {
 // link is a policy in the chain of one method.
 type link struct {
 	intercept grpc.StreamServerInterceptor
+	info      *grpc.StreamServerInfo // of the method
 	stage     call.Stage
 }
 
 // compile returns the handler of one method's calls.
 func compile(m *catalog.Method, final grpc.StreamHandler, policies []Policy) grpc.StreamHandler {
+	// The real name and kind from the descriptor, not what gRPC's unknown-service handler says.
+	info := &grpc.StreamServerInfo{FullMethod: m.FullMethod, IsClientStream: m.Kind().Client, IsServerStream: m.Kind().Server}
 	var links []*link
 	read := true // the clock, when the call gets to the next one
 	for _, p := range policies {
 		if ic := p.For(m); ic != nil {
-			links = append(links, &link{ic, call.Stage{Name: p.Name, In: read, Out: !p.quick}})
+			links = append(links, &link{ic, info, call.Stage{Name: p.Name, In: read, Out: !p.quick}})
 			read = !p.quick
 		}
 	}
@@ -113,7 +116,7 @@ func (l *link) before(next grpc.StreamHandler) grpc.StreamHandler {
 			return errNoCall
 		}
 		step := c.Enter(&l.stage)
-		err := l.intercept(srv, stream, c.Info(), next)
+		err := l.intercept(srv, stream, l.info, next)
 		c.Leave(step)
 		return err
 	}

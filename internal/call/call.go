@@ -98,7 +98,6 @@ type Call struct {
 
 	base  base
 	steps steps
-	info  grpc.StreamServerInfo // made when it is first asked for
 }
 
 // base is what the door's own stream does for the call, below all wrappers that interceptors put around it.
@@ -175,16 +174,6 @@ const (
 	// Unknown is everything else.
 	Unknown Outcome = "unknown"
 )
-
-// Info returns what an interceptor is told about the call: the real name and kind from the descriptor, not what gRPC's unknown-service
-// handler says. It is made once; it must not be changed.
-func (c *Call) Info() *grpc.StreamServerInfo {
-	if c.info.FullMethod == "" {
-		k := c.Method.Kind()
-		c.info = grpc.StreamServerInfo{FullMethod: c.Method.FullMethod, IsClientStream: k.Client, IsServerStream: k.Server}
-	}
-	return &c.info
-}
 
 // StopRequests says that no more requests are wanted: a RecvMsg that waits for one returns an error soon. It may be called from any
 // goroutine, more than once.
