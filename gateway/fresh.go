@@ -37,18 +37,21 @@ func fresh(h http.Header, r *http.Request, f *call.Freshness, body, own []byte) 
 		h.Set("Cache-Control", "private, max-age="+seconds(f.Age+f.Remaining))
 		h.Add("Vary", "Authorization, Cookie, X-Api-Key") // one browser, another person
 	} else {
-		h.Set("Cache-Control", "private, no-cache")
+		h["Cache-Control"] = revalidate
 	}
 	sum := sha256.Sum256(body)
-	etag := hex.EncodeToString(sum[:12])
+	tag := append(make([]byte, 0, 64), '"')
 	// The hash stays: a resource's own etag need not change with all that is shown of it. A weak one says nothing that could be matched.
 	if value := string(own); value != "" && !strings.HasPrefix(value, "W/") && len(value) <= maxOwnEtag {
-		etag = encodeEtag(value) + string(hashMark) + etag
+		tag = append(append(tag, encodeEtag(value)...), hashMark)
 	}
-	etag = `"` + etag + `"`
-	h.Set("ETag", etag)
+	etag := string(append(hex.AppendEncode(tag, sum[:12]), '"'))
+	h["Etag"] = []string{etag}
 	given := header(r, "If-None-Match")
 	return given != "" && matchesETag(given, etag)
 }
+
+// revalidate is what an answer to a GET says that must not be used again unasked; adding to it copies it.
+var revalidate = []string{"private, no-cache"}
 
 func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }

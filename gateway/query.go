@@ -19,6 +19,7 @@ const maxParams = 200
 type param struct {
 	name   string
 	values []string
+	path   string // of the field that it sets, in proto names; "" if there is none
 }
 
 // parseQuery decodes a raw query once; "+" is a space.
@@ -64,30 +65,29 @@ func (r *route) appendQuery(dst []byte, raw string) (out []byte, masked bool, er
 		return dst, false, &transcode.Error{Path: params[0].name, Problem: "this route takes no query parameters; its JSON body is the whole request"}
 	}
 	md, tc := r.method.Desc.Input(), r.method.Request()
-	set := oneofs{}
+	var set oneofs
 	for _, v := range r.template.vars {
-		_ = set.claim(md, v.path, "the path")
+		_ = set.claim(md, v.path, byPath)
 	}
 	if r.bodyField != nil {
-		_ = set.claim(md, r.body, "the body")
+		_ = set.claim(md, r.body, byBody)
 	}
-	paths := make(map[string]string, len(params))
-	for _, p := range params {
-		path := protoPath(md, p.name)
-		if other, ok := paths[path]; ok {
-			return dst, false, &transcode.Error{Path: p.name, Problem: "given twice, as " + quote(other) + " too"}
+	for i := range params {
+		p := &params[i]
+		p.path = protoPath(md, p.name)
+		for _, other := range params[:i] {
+			if p.path != "" && other.path == p.path {
+				return dst, false, &transcode.Error{Path: p.name, Problem: "given twice, as " + quote(other.name) + " too"}
+			}
 		}
-		if path != "" {
-			paths[path] = p.name
-		}
-		if err := r.mayQuery(path, p.name); err != nil {
+		if err := r.mayQuery(p.path, p.name); err != nil {
 			return dst, false, err
 		}
 		first, _, _ := strings.Cut(p.name, ".")
 		if fd := fieldNamed(md, first); fd != nil {
 			masked = masked || fd == r.updateMask
 		}
-		if problem := set.claim(md, path, quote(p.name)); problem != "" {
+		if problem := set.claim(md, p.path, p.name); problem != "" {
 			return dst, false, &transcode.Error{Path: p.name, Problem: problem}
 		}
 		if dst, err = tc.AppendParam(dst, p.name, p.values); err != nil {
@@ -98,7 +98,7 @@ func (r *route) appendQuery(dst []byte, raw string) (out []byte, masked bool, er
 }
 
 // oneofs holds which members of oneofs are set, and by what: path, body and query may not set two of one, for the last would clear the
-// others. Keys are the path to the oneof.
+// others. Keys are the path to the oneof. Most messages have none, and for them there is no map.
 type oneofs map[string]oneofMember
 
 type oneofMember struct {
@@ -106,9 +106,15 @@ type oneofMember struct {
 	by    string
 }
 
+// What sets a field, if not the parameter of that name; no field is called so.
+const (
+	byPath = "the path"
+	byBody = "the body"
+)
+
 // claim notes the members of oneofs that stand on a field path, set by what by says. Where another member is set it returns the problem.
-func (o oneofs) claim(md protoreflect.MessageDescriptor, path, by string) string {
-	at := ""
+func (o *oneofs) claim(md protoreflect.MessageDescriptor, path, by string) string {
+	at := 0 // where name begins
 	for name := range strings.SplitSeq(path, ".") {
 		if md == nil {
 			return ""
@@ -118,14 +124,20 @@ func (o oneofs) claim(md protoreflect.MessageDescriptor, path, by string) string
 			return ""
 		}
 		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() {
-			key := at + string(one.Name())
-			if old, ok := o[key]; !ok {
-				o[key] = oneofMember{fd.Name(), by}
+			key := path[:at] + string(one.Name())
+			if old, ok := (*o)[key]; !ok {
+				if *o == nil {
+					*o = oneofs{}
+				}
+				(*o)[key] = oneofMember{fd.Name(), by}
 			} else if old.field != fd.Name() {
+				if old.by != byPath && old.by != byBody {
+					old.by = quote(old.by)
+				}
 				return "the oneof " + quote(string(one.Name())) + " is already set by " + old.by
 			}
 		}
-		at += name + "."
+		at += len(name) + 1
 		md = fd.Message()
 	}
 	return ""
@@ -146,6 +158,12 @@ func (r *route) mayQuery(path, name string) error {
 
 // protoPath returns the field path that name, in proto or JSON names, means in md, or "".
 func protoPath(md protoreflect.MessageDescriptor, name string) string {
+	if !strings.Contains(name, ".") {
+		if fd := fieldNamed(md, name); fd != nil {
+			return string(fd.Name())
+		}
+		return ""
+	}
 	var out []string
 	for part := range strings.SplitSeq(name, ".") {
 		if md == nil {
