@@ -181,7 +181,9 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 		t.begin()
 	}
 	k := &t.keeper
-	*k = keeper{method: m, shape: shapeOf(m), progress: p, log: t.log, options: a.conf.JSON, storing: storing{ctx, c, a.conf.Objects}}
+	*k = keeper{} // and not a whole one that is made elsewhere and copied
+	k.method, k.shape, k.progress, k.log, k.options = m, shapeOf(m), p, t.log, a.conf.JSON
+	k.ctx, k.call, k.objects = ctx, c, a.conf.Objects
 	k.limit(&a.conf)
 	if t.buffer != nil {
 		k.json = (*t.buffer)[:0]

@@ -41,7 +41,8 @@ func (a *Adapter) free(s *scratch) {
 			give(b)
 		}
 	}
-	s.quick, s.call = quickRequest{}, toolCall{} // what they point to is not to be kept
+	s.quick = quickRequest{} // what it points to is not to be kept
+	s.call = toolCall{}
 	if s.reply.clear() {
 		a.scratches.Put(s)
 	}
@@ -75,8 +76,8 @@ func (q *quickAnswer) bare(after int) [3][]byte {
 
 func size(pieces [3][]byte) int { return len(pieces[0]) + len(pieces[1]) + len(pieces[2]) }
 
-// answerQuick answers q, which scanRequest found fit for the fast path. Refusals are those of tools/list and tools/call themselves.
-func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from *caller, s *scratch) (answer quickAnswer) {
+// answerQuick answers q, which scan found fit for the fast path. What the transport knows of the caller is in s.call. Refusals are those of tools/list and tools/call themselves.
+func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, s *scratch) (answer quickAnswer) {
 	out := append(append(s.out[:0], eventBegin...), `{"jsonrpc":"2.0","id":`...)
 	out = append(out, q.id...)
 	var shared []byte
@@ -94,7 +95,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from *caller
 	case "tools/call":
 		var res *result
 		t := &s.call
-		t.name, t.arguments, t.meta, t.caller, t.buffer = q.name, q.arguments, q.meta.crossing, *from, &s.json
+		t.name, t.arguments, t.meta, t.buffer = q.name, q.arguments, q.meta.crossing, &s.json
 		if res, err = a.call(ctx, t); err == nil {
 			s.out = out
 			buffer.Room(&s.out, res.size())
@@ -104,7 +105,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, from *caller
 		}
 	case getTask, cancelTask:
 		var body []byte
-		if body, err = a.answerTask(ctx, q.method, asker{header: from.header, meta: q.meta.crossing, protocol: version20260728, modern: true}, from.client.can, q.name); err == nil {
+		if body, err = a.answerTask(ctx, q.method, asker{header: s.call.header, meta: q.meta.crossing, protocol: version20260728, modern: true}, s.call.client.can, q.name); err == nil {
 			out = append(append(a.appendMeta(append(out, `,"result":{`...), nil, true), body...), "}}"...)
 		}
 	case "server/discover":

@@ -36,7 +36,8 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 	if q.method == "tools/call" && e.stepUp(w, r, q.id, q.name, q.arguments) {
 		return true
 	}
-	ctx, from := r.Context(), caller{header: r.Header, protocol: or(first(r.Header, versionHeader), version20250618)}
+	ctx, from := r.Context(), &s.call.caller
+	from.header, from.protocol = r.Header, or(first(r.Header, versionHeader), version20250618)
 	reply := &s.reply
 	reply.w, reply.rc, reply.id, reply.form, reply.buffers = w, *rc, q.id, form, r.ProtoMajor < 2
 	if q.modern() {
@@ -64,7 +65,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 			reply.keepAlive()
 		}
 	}
-	reply.conclude(e.adapter.answerQuick(ctx, q, &from, s), q.modern())
+	reply.conclude(e.adapter.answerQuick(ctx, q, s), q.modern())
 	return true
 }
 

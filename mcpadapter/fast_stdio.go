@@ -125,7 +125,8 @@ func (c *lineConn) quick(line []byte) bool {
 		defer cancel()
 		s := c.adapter.scratch()
 		defer c.adapter.free(s)
-		answer := c.answerSafely(ctx, q, &from, s)
+		s.call.caller = from
+		answer := c.answerSafely(ctx, q, s)
 		r := c.end(id)
 		defer c.answered()
 		if r.cancelled {
@@ -140,14 +141,14 @@ func (c *lineConn) quick(line []byte) bool {
 }
 
 // answerSafely is answerQuick on a goroutine of its own, where a panic would end the process.
-func (c *lineConn) answerSafely(ctx context.Context, q *quickRequest, from *caller, s *scratch) (answer quickAnswer) {
+func (c *lineConn) answerSafely(ctx context.Context, q *quickRequest, s *scratch) (answer quickAnswer) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.adapter.panicked(ctx, q.method, r)
 			answer = c.adapter.failQuick(q, s, rpcError(jsonrpc.CodeInternalError, "%v", errPanic))
 		}
 	}()
-	return c.adapter.answerQuick(ctx, q, from, s)
+	return c.adapter.answerQuick(ctx, q, s)
 }
 
 // logLevelOf returns the least serious level that the client wants of this call, or 0.

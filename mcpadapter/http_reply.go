@@ -315,7 +315,9 @@ func (r *reply) clear() bool {
 	if r.late {
 		return false
 	}
-	*r = reply{timer: r.timer}
+	timer := r.timer
+	*r = reply{}
+	r.timer = timer
 	return true
 }
 
