@@ -68,7 +68,7 @@ func (a *Adapter) panicked(ctx context.Context, method string, r any) {
 // is no stream on which an older client could hear of changes.
 func (a *Adapter) forTransport(ctx context.Context, res mcp.Result) mcp.Result {
 	r, ok := res.(*mcp.InitializeResult)
-	if !ok {
+	if !ok || r == nil { // the SDK has refused
 		return res
 	}
 	told := *r

@@ -88,6 +88,16 @@ func TestStdioCancel(t *testing.T) {
 	})
 }
 
+// TestStdioSecondInitialize has a session begun twice: the SDK refuses the second time, and the client hears that, not of a panic.
+func TestStdioSecondInitialize(t *testing.T) {
+	w := newWorld(t, func(*mcpadapter.Config) {})
+	k := w.talk(t.Context())
+	k.say(strings.Replace(helloLine, "hello", "again", 1))
+	k.hear(`duplicate`)
+	_ = k.in.Close()
+	k.end()
+}
+
 // TestStdioParallel pins that a call does not wait for the one before it.
 func TestStdioParallel(t *testing.T) {
 	forPaths(t, "", func(t *testing.T, path func(*mcpadapter.Config)) {
