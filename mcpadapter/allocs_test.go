@@ -27,10 +27,10 @@ func TestCallAllocations(t *testing.T) {
 		name, version, accept string
 		was                   float64
 	}{
-		{"one answer, 2025-11-25", "2025-11-25", "", 17},
-		{"one answer, 2026-07-28", "2026-07-28", "", 17},
-		{"event, 2025-11-25", "2025-11-25", accepts[2], 17},
-		{"event, 2026-07-28", "2026-07-28", accepts[2], 17},
+		{"one answer, 2025-11-25", "2025-11-25", "", 15},
+		{"one answer, 2026-07-28", "2026-07-28", "", 15},
+		{"event, 2025-11-25", "2025-11-25", accepts[2], 15},
+		{"event, 2026-07-28", "2026-07-28", accepts[2], 15},
 	} {
 		const params = `"name":"orders_get","arguments":{"id":7}`
 		got := allocations(t, shopProto, c.version, "tools/call", params, c.accept)
