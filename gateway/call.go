@@ -50,6 +50,7 @@ type exchange struct {
 	answer      answer
 	room        [2]string // for the values of the route's variables
 	ids         [2]string // of id, as values of headers
+	peer        remote
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
@@ -80,7 +81,7 @@ func (g *Gateway) serve(x *exchange, m match) {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Peer: (*remote)(&r.RemoteAddr), Start: time.Now(), Forward: g.forward(x), Credentials: identity.RequestCredentials(r), Confirm: header(r, confirmHeader)}
+	c := &call.Call{ID: x.id.call, Method: m.method, Door: call.HTTP, Protocol: r.Proto, Peer: &x.peer, Start: time.Now(), Forward: g.forward(x), Credentials: identity.RequestCredentials(r), Confirm: header(r, confirmHeader)}
 	x.call = c
 	if g.tasks && m.method.Taskable() && (m.method.Policy.Task == catalog.TaskRequired || call.WantsTask(r.Header["Prefer"])) {
 		c.Async = &call.Async{}
@@ -98,7 +99,9 @@ func (g *Gateway) serve(x *exchange, m match) {
 		defer requests.stop()
 	}
 	if m.method.Kind().Server {
-		left = g.stream(ctx, life, x, m, c, requests)
+		if left = g.stream(ctx, life, x, m, c, requests); left {
+			x.w, x.r = nil, nil // the call goes on, and must not hold what net/http is done with
+		}
 		return
 	}
 	g.unary(ctx, x, m, c, requests)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -24,8 +25,14 @@ import (
 // parkingServer serves with a gateway that parks streams as soon as they are silent, and tells of each.
 func parkingServer(t *testing.T, b *backend, edit func(*gateway.Config)) (*server, <-chan string) {
 	t.Helper()
+	return parkingServerOf(t, b, edit, nil)
+}
+
+// parkingServerOf is parkingServer with a handler around the gateway.
+func parkingServerOf(t *testing.T, b *backend, edit func(*gateway.Config), wrap func(http.Handler) http.Handler) (*server, <-chan string) {
+	t.Helper()
 	parked := make(chan string, 100)
-	srv := startServer(t, b, serverOptions{parked: parked, config: func(c *gateway.Config) {
+	srv := startServer(t, b, serverOptions{parked: parked, wrap: wrap, config: func(c *gateway.Config) {
 		c.Grace, c.ParkAfter = time.Millisecond, time.Millisecond
 		if edit != nil {
 			edit(c)
@@ -78,6 +85,43 @@ func TestParkedStream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestParkedStreamHoldsNothingOfItsRequest has the collector find the request and net/http's answer, with their buffers, while the stream goes on.
+func TestParkedStreamHoldsNothingOfItsRequest(t *testing.T) {
+	b, s := newScript(t)
+	found := make(chan string, 2)
+	srv, parked := parkingServerOf(t, b, nil, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runtime.AddCleanup(r, func(what string) { found <- what }, "request")
+			own := &wrapped{w}
+			runtime.AddCleanup(own, func(what string) { found <- what }, "answer")
+			h.ServeHTTP(own, r)
+		})
+	})
+	res := srv.open(t.Context(), "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+	r := bufio.NewReader(res.Body)
+	await(t, "start", s.started)
+	s.send <- `{"title":"first"}`
+	readEvent(t, r)
+	await(t, "parking", parked)
+	for left, end := 2, time.Now().Add(patience); left > 0; {
+		runtime.GC()
+		select {
+		case what := <-found:
+			t.Log(what, "is garbage")
+			left--
+		case <-time.After(time.Millisecond):
+			if time.Now().After(end) {
+				t.Fatalf("%d of request and answer are still held", left)
+			}
+		}
+	}
+	s.send <- `{"title":"second"}`
+	if got := readEvent(t, r); got != `data: {"title":"second"}` {
+		t.Errorf("event %q", got)
+	}
+	s.end <- nil
 }
 
 // TestRequestAfterAParkedStream has a client with a pool of connections send a request that it does not send twice, right after the end of a parked
