@@ -136,63 +136,62 @@ func (x *index) walk(path string, s *search) {
 		return
 	}
 	s.path = normalise(path)
-	var room [16]string // for most paths, so that they cost no allocation
+	var room [16]string // for most paths, so that they cost no allocation; a field of s would
 	comps := room[:0]
 	for comp := range strings.SplitSeq(s.path, "/") {
 		comps = append(comps, comp)
 	}
 	last := comps[len(comps)-1]
-	s.comps = comps
 	for i := 1; i < len(last); i++ {
 		if last[i] != ':' {
 			continue
 		}
 		if tree := x.trees[last[i+1:]]; tree != nil && last[i+1:] != "" {
 			comps[len(comps)-1] = last[:i]
-			if s.walk(tree, comps) {
+			if s.walk(tree, comps, 0) {
 				return
 			}
 		}
 	}
 	comps[len(comps)-1] = last
 	if tree := x.trees[""]; tree != nil {
-		s.walk(tree, comps)
+		s.walk(tree, comps, 0)
 	}
 }
 
 type search struct {
 	method string
-	path   string   // without the slash at its start, normalised
-	comps  []string // of path, without the verb that is tried
+	path   string // without the slash at its start, normalised
 	found  match
 	room   []string        // for the values of found
 	all    map[string]bool // if not nil, methods are gathered and nothing is found
 	shown  func(*catalog.Method) bool
 }
 
-// walk reports whether it found a route below n for the rest of the path.
-func (s *search) walk(n *node, rest []string) bool {
-	if len(rest) == 0 {
-		if s.take(n) {
+// walk reports whether it found a route below n for the rest of the path, which begins at that of its components. The last is without the verb that
+// is tried.
+func (s *search) walk(n *node, comps []string, at int) bool {
+	if at == len(comps) {
+		if s.take(n, comps) {
 			return true
 		}
 	} else {
-		if c := n.literals[rest[0]]; c != nil && s.walk(c, rest[1:]) {
+		if c := n.literals[comps[at]]; c != nil && s.walk(c, comps, at+1) {
 			return true
 		}
-		if n.single != nil && rest[0] != "" && s.walk(n.single, rest[1:]) {
+		if n.single != nil && comps[at] != "" && s.walk(n.single, comps, at+1) {
 			return true
 		}
 	}
 	for _, t := range n.deep {
-		if len(rest) >= t.n && s.walk(t.tree, rest[len(rest)-t.n:]) {
+		if tail := len(comps) - t.n; tail >= at && s.walk(t.tree, comps, tail) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *search) take(n *node) bool {
+func (s *search) take(n *node, comps []string) bool {
 	if s.all != nil {
 		for _, r := range n.routes {
 			s.gather(r)
@@ -206,20 +205,19 @@ func (s *search) take(n *node) bool {
 	values := s.room[:0]
 	for i := range r.template.vars {
 		v := &r.template.vars[i]
-		values = append(values, v.decodeValue(s.value(r.template, v)))
+		values = append(values, v.decodeValue(s.value(r.template, v, comps)))
 	}
 	s.found = match{route: r, values: values}
 	return true
 }
 
 // value is what a variable stands for in the path, which the template takes, as it is there.
-func (s *search) value(t *template, v *variable) string {
+func (s *search) value(t *template, v *variable, comps []string) string {
 	from, to := v.from, v.to
-	if more := len(s.comps) - len(t.segments); more != 0 { // "**" takes so many more than one, or none
+	if more := len(comps) - len(t.segments); more != 0 { // "**" takes so many more than one, or none
 		at := slices.IndexFunc(t.segments, func(s segment) bool { return s.kind == deep })
 		if more < 0 && from <= at && at < to { // nothing, between slashes
-			comps := slices.Insert(slices.Clone(s.comps), at, "")
-			return strings.Join(comps[from:to], "/")
+			return strings.Join(slices.Insert(slices.Clone(comps), at, "")[from:to], "/")
 		}
 		if at < from {
 			from += more
@@ -229,11 +227,11 @@ func (s *search) value(t *template, v *variable) string {
 		}
 	}
 	begin := from // the slashes
-	for _, comp := range s.comps[:from] {
+	for _, comp := range comps[:from] {
 		begin += len(comp)
 	}
 	end := begin + to - from - 1
-	for _, comp := range s.comps[from:to] {
+	for _, comp := range comps[from:to] {
 		end += len(comp)
 	}
 	return s.path[begin:end]
