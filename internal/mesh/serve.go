@@ -57,7 +57,7 @@ func (m *Mesh) Serve(ctx context.Context) error {
 			serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
 		}
 		serving.Go(func() {
-			if err := serve(lateListener{l.Listener}); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			if err := serve(l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("%s listener: %w", l.door, err)
 			}
 		})
