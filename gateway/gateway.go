@@ -1,5 +1,5 @@
 // Package gateway is the HTTP door: every method of the catalog as REST (google.api.http), server-sent events and newline-delimited
-// JSON, on grpc-gateway's runtime and with no generated code. See docs/http.md for what callers may rely on.
+// JSON, with no generated code. Routes match as grpc-gateway's do, which the tests hold them against. See docs/http.md for what callers may rely on.
 package gateway
 
 import (
