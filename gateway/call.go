@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ type exchange struct {
 	answer      answer
 	room        [2]string // for the values of the route's variables
 	ids         [2]string // of id, as values of headers
-	peer        remote
+	peer        call.Remote
 }
 
 // newIDs takes the caller's id if it is fit for logs and headers. The call's own id only has to be unique, not secret.
@@ -146,17 +145,6 @@ func header(r *http.Request, key string) string {
 	}
 	return ""
 }
-
-// remote is the address of an HTTP caller.
-type remote string
-
-// Network is that of all HTTP callers.
-func (*remote) Network() string { return "tcp" }
-
-// String is the address as net/http has it.
-func (r *remote) String() string { return string(*r) }
-
-var _ net.Addr = (*remote)(nil)
 
 // requests returns the call's request messages. Everything that can be wrong with a single request is found here, before the chain runs.
 func (g *Gateway) requests(ctx context.Context, x *exchange, m match) (*requestSource, error) {

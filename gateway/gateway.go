@@ -219,7 +219,7 @@ func newTable(s *catalog.Snapshot, logger *slog.Logger) *table {
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: w, r: r, peer: remote(r.RemoteAddr), id: newIDs(header(r, requestIDHeader))}
+	x := &exchange{w: w, r: r, peer: call.Remote(r.RemoteAddr), id: newIDs(header(r, requestIDHeader))}
 	x.ids = [...]string{x.id.request, x.id.call}
 	h := w.Header()
 	h[requestIDHeader] = x.ids[:1:1]

@@ -105,7 +105,7 @@ func (s *audited) record(ctx context.Context, b *scratch, c *call.Call, end *end
 	w.text(recordProtocolVersion, c.Protocol)
 	if c.Peer != nil {
 		w.address(c.Peer)
-	} else if p, ok := peer.FromContext(ctx); ok && c.Door == call.GRPC && p.Addr != nil { // of the other doors it would only name the door
+	} else if p, ok := peer.FromContext(ctx); ok && p.Addr != nil && p.Addr.Network() != call.DoorNetwork {
 		w.address(p.Addr)
 	}
 	if p := c.Principal; p != nil {

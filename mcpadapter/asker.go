@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -22,6 +23,7 @@ type asker struct {
 	header   http.Header
 	meta     crossing
 	protocol string
+	peer     net.Addr // nil: the context has it, or it is not known
 	modern   bool
 }
 
@@ -48,7 +50,7 @@ func askerOf(r mcp.Request, meta mcp.Meta) asker {
 // newCall returns a call of m by the asker.
 func (a *Adapter) newCall(ctx context.Context, from asker, m *catalog.Method) *call.Call {
 	c := call.New(m, call.MCP)
-	c.Protocol = from.protocol
+	c.Protocol, c.Peer = from.protocol, from.peer
 	c.Forward = forward(a.conf.Rules, from.header, from.meta)
 	delete(c.Forward, "idempotency-key")
 	identify(ctx, c)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -40,6 +41,8 @@ type toolCall struct {
 type caller struct {
 	header   http.Header
 	protocol string
+	// peer is the caller's address, if the context does not have it.
+	peer net.Addr
 	// notify sends one progress notification; nil if the client asked for none.
 	notify func(step)
 	// log takes the log messages of the backend; nil if the client asked for none.
@@ -138,7 +141,7 @@ func (a *Adapter) refuse(ctx context.Context, m *catalog.Method, t *toolCall, e 
 // denied, with what the caller is told, if the chain has found something else first.
 func (a *Adapter) pass(ctx context.Context, m *catalog.Method, t *toolCall, why error) (_ *call.Call, found *result, denied bool) {
 	c := call.New(m, call.MCP)
-	c.Protocol = t.protocol
+	c.Protocol, c.Peer = t.protocol, t.peer
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
 	identify(ctx, c)
 	c.Refuse(why)
@@ -162,7 +165,7 @@ type attempt struct {
 // attempt makes one round of a tool call.
 func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, requests func() (*call.Frame, error), last *round, p *progress) attempt {
 	c := call.New(m, call.MCP)
-	c.Protocol = t.protocol
+	c.Protocol, c.Peer = t.protocol, t.peer
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
 	identify(ctx, c)
 	c.Confirm = t.meta.confirm

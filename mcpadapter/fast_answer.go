@@ -105,7 +105,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, s *scratch) 
 		}
 	case getTask, cancelTask:
 		var body []byte
-		if body, err = a.answerTask(ctx, q.method, asker{header: s.call.header, meta: q.meta.crossing, protocol: version20260728, modern: true}, s.call.client.can, q.name); err == nil {
+		if body, err = a.answerTask(ctx, q.method, asker{header: s.call.header, meta: q.meta.crossing, protocol: version20260728, peer: s.call.peer, modern: true}, s.call.client.can, q.name); err == nil {
 			out = append(append(a.appendMeta(append(out, `,"result":{`...), nil, true), body...), "}}"...)
 		}
 	case "server/discover":

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolway/toolway/internal/buffer"
+	"github.com/toolway/toolway/internal/call"
 )
 
 const (
@@ -37,7 +38,7 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 		return true
 	}
 	ctx, from := r.Context(), &s.call.caller
-	from.header, from.protocol = r.Header, or(first(r.Header, versionHeader), version20250618)
+	from.header, from.protocol, from.peer = r.Header, or(first(r.Header, versionHeader), version20250618), (*call.Remote)(&r.RemoteAddr)
 	reply := &s.reply
 	reply.w, reply.rc, reply.id, reply.form, reply.buffers = w, *rc, q.id, form, r.ProtoMajor < 2
 	if q.modern() {

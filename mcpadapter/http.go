@@ -174,7 +174,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply := newReply(w, msg.id, form)
-	reply.principal, reply.credentials = e.principal(r), call.CredentialsFrom(r.Context())
+	reply.principal, reply.credentials, reply.peer = e.principal(r), call.CredentialsFrom(r.Context()), (*call.Remote)(&r.RemoteAddr)
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	forget := e.adapter.noteCall(r.Header, msg, reply)

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
@@ -80,7 +81,7 @@ func (e *endpoint) record(w http.ResponseWriter, r *http.Request, err error) {
 // refused runs a call that the chain refuses before it reads the request.
 func (e *endpoint) refused(ctx context.Context, r *http.Request, m *catalog.Method) (*call.Call, error) {
 	c := call.New(m, call.MCP)
-	c.Protocol = or(r.Header.Get(versionHeader), version20250618)
+	c.Protocol, c.Peer = or(r.Header.Get(versionHeader), version20250618), (*call.Remote)(&r.RemoteAddr)
 	c.Forward = forward(e.adapter.conf.Rules, r.Header, crossing{})
 	identify(ctx, c)
 	ctx, cancel := context.WithCancel(ctx)
@@ -159,14 +160,20 @@ func identify(ctx context.Context, c *call.Call) {
 	}
 }
 
-// withCaller returns ctx with the caller of an HTTP request in it: in a session ctx is that of the request which began the session, when the caller had
+// withCaller returns ctx with the caller of an HTTP request in it, and its address: in a session ctx is that of the request which began the session, when the caller had
 // another token, perhaps with other scopes.
 func (a *Adapter) withCaller(ctx context.Context, req mcp.Request) context.Context {
-	if a.conf.Authenticator == nil || req.GetExtra() == nil {
+	if req.GetExtra() == nil {
 		return ctx
 	}
 	r := a.replyTo(req.GetExtra().Header)
-	if r == nil || r.principal == nil {
+	if r == nil {
+		return ctx
+	}
+	if r.peer != nil {
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: r.peer})
+	}
+	if a.conf.Authenticator == nil || r.principal == nil {
 		return ctx
 	}
 	return call.WithPrincipal(call.WithCredentials(ctx, r.credentials), r.principal)

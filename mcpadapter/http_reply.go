@@ -3,6 +3,7 @@ package mcpadapter
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -45,6 +46,8 @@ type reply struct {
 	// principal and credentials are the caller's, where callers are asked who they are; bind makes a session's id the caller's own.
 	principal   *identity.Principal
 	credentials call.Credentials
+	// peer is the caller's address.
+	peer net.Addr
 	bind        func(id string) string
 	// head is what the SDK and this door set; it goes to w with the first byte, so that the keep-alive timer never shares it.
 	head http.Header

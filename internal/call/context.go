@@ -92,13 +92,27 @@ func Incoming(ctx context.Context) metadata.MD {
 // doorAddr is the name of a door in the place of an address.
 type doorAddr Door
 
+// DoorNetwork is the network of addresses that only name a door.
+const DoorNetwork = "toolway"
+
 // Network says that this is no address of a network.
-func (doorAddr) Network() string { return "toolway" }
+func (doorAddr) Network() string { return DoorNetwork }
 
 // String is the door's name.
 func (a doorAddr) String() string { return string(a) }
 
 var _ net.Addr = doorAddr("")
+
+// Remote is the address of a caller as net/http has it, in Request.RemoteAddr.
+type Remote string
+
+// Network is that of HTTP.
+func (*Remote) Network() string { return "tcp" }
+
+// String is the address.
+func (r *Remote) String() string { return string(*r) }
+
+var _ net.Addr = (*Remote)(nil)
 
 // keyOf returns what look asks a context for.
 func keyOf(look func(context.Context)) any {
