@@ -48,7 +48,7 @@ type reply struct {
 	credentials call.Credentials
 	// peer is the caller's address.
 	peer net.Addr
-	bind        func(id string) string
+	bind func(id string) string
 	// head is what the SDK and this door set; it goes to w with the first byte, so that the keep-alive timer never shares it.
 	head http.Header
 
