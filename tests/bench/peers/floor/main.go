@@ -121,4 +121,3 @@ func (f *floor) toolCall(body []byte) (*method, []byte) {
 	}
 	return f.tools[string(name)], arguments
 }
-
