@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,7 +48,7 @@ func TestWriteATool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh := startShell(t, t.TempDir(), "TOOLWAY="+checkout)
+	sh := startShell(t, nil, t.TempDir(), "TOOLWAY="+checkout)
 	sh.run(t, fmt.Sprintf(`toolway() { if [ "$1" = serve ]; then exec "$(type -P toolway)" "$@" --grpc-addr %s --http-addr %s --admin-addr %s; else command toolway "$@"; fi; }`, grpc, web, admin))
 	for _, step := range steps {
 		if step.File != "" {
@@ -86,9 +87,11 @@ type shell struct {
 	turn   int
 }
 
-func startShell(t *testing.T, dir string, env ...string) *shell {
+// startShell starts one in a folder, by a program that is given its command line, if there is one.
+func startShell(t *testing.T, program []string, dir string, env ...string) *shell {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail")
+	command := append(slices.Clip(program), "bash", "-eo", "pipefail")
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Dir = dir
 	// Not the variables of the run that this test is part of.
 	for _, v := range os.Environ() {
