@@ -154,6 +154,9 @@ func (h *hub) run(ctx context.Context, last uint64, done chan struct{}) {
 // Follow gives every event of a filter after a sequence to each, in order, without gap or repetition: first those that are there, then new ones
 // as they come, until ctx ends or each returns an error, which it returns. A slow reader slows nobody. ErrExpired means that events after
 // the sequence have been forgotten; the reader must begin anew from the present state. While the store is not available it waits.
+//
+// What each needs of a stack is not kept by the goroutine that waits here: the events that are there are given on another one, as those are that have come
+// together.
 func (l *Log) Follow(ctx context.Context, filter string, after uint64, each func(Event) error) error {
 	if err := legalFilter(filter); err != nil {
 		return err
@@ -171,6 +174,15 @@ func (l *Log) Follow(ctx context.Context, filter string, after uint64, each func
 }
 
 var errAgain = errors.New("begin again")
+
+func all(events []Event, take func(Event) error) error {
+	for _, e := range events {
+		if err := take(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // follow subscribes first, then replays up to the watermark, then goes on with what has come meanwhile.
 func (l *Log) follow(ctx context.Context, filter string, after *uint64, each func(Event) error) error {
@@ -216,8 +228,9 @@ func (l *Log) follow(ctx context.Context, filter string, after *uint64, each fun
 				return err
 			}
 		}
-		for _, e := range events {
-			if err := take(e); err != nil {
+		if len(events) > 0 {
+			apart.Run(func() { err = all(events, take) })
+			if err != nil {
 				return err
 			}
 		}

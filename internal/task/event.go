@@ -157,10 +157,7 @@ func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, aft
 		overdue := time.AfterFunc(time.Until(t.overdue(r)), func() { _, _ = t.settle(ctx, r) })
 		defer overdue.Stop()
 	}
-	err = t.events.Follow(ctx, id, begin, func(e store.Event) (err error) {
-		apart.Run(func() { err = give(e, each) })
-		return err
-	})
+	err = t.events.Follow(ctx, id, begin, func(e store.Event) error { return give(e, each) })
 	switch {
 	case errors.Is(err, errEnd):
 		return nil
