@@ -103,16 +103,50 @@ func (l *Log) append(ctx context.Context, subject string, data []byte, options .
 
 // Bounds returns the sequences of the oldest event that is kept and of the newest. Without events first is last+1.
 func (l *Log) Bounds(ctx context.Context) (first, last uint64, err error) {
+	first, last, _, err = l.bounds(ctx)
+	return first, last, err
+}
+
+// bounds also says whether the log is about to forget, or does.
+func (l *Log) bounds(ctx context.Context) (first, last uint64, forgets bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
 	defer cancel()
 	info, err := l.stream.Info(ctx)
 	if err != nil {
-		return 0, 0, classify(err)
+		return 0, 0, false, classify(err)
 	}
-	if info.State.Msgs == 0 {
-		return info.State.LastSeq + 1, info.State.LastSeq, nil
+	have, c := &info.State, &info.Config
+	if have.Msgs == 0 {
+		return have.LastSeq + 1, have.LastSeq, false, nil
 	}
-	return info.State.FirstSeq, info.State.LastSeq, nil
+	forgets = have.Bytes/3 > uint64(c.MaxBytes)/4 || time.Since(have.FirstTime)/3 > c.MaxAge/4 //nolint:gosec // bounded
+	return have.FirstSeq, have.LastSeq, forgets, nil
+}
+
+// edge is where a log that is being read forgets.
+type edge struct {
+	log     *Log
+	forgets bool
+	looked  time.Time
+}
+
+// edgeEvery is how often a reader looks whether a log forgets that has room yet.
+const edgeEvery = time.Second
+
+// passed returns ErrExpired if the log may have forgotten events from a sequence on before they were asked for. It costs nothing as long as the log has room.
+func (e *edge) passed(ctx context.Context, from uint64) error {
+	if !e.forgets && time.Since(e.looked) < edgeEvery {
+		return nil
+	}
+	first, _, forgets, err := e.log.bounds(ctx)
+	if err != nil {
+		return err
+	}
+	e.forgets, e.looked = forgets, time.Now()
+	if first > from {
+		return ErrExpired
+	}
+	return nil
 }
 
 // Reached says whether an event with the sequence, or a later one, has been appended. A leader that lags is given some time.
@@ -122,12 +156,12 @@ func (l *Log) Reached(ctx context.Context, sequence uint64) (bool, error) {
 
 // Read gives the events of a filter after a sequence, in order, up to the newest at the start, to each. A filter is a subject, or tokens with
 // ".>" after them for all subjects that begin with them, or ">" for all. It returns the sequence up to which it has read, or each's error.
-// ErrExpired means that events after the sequence have been forgotten.
+// ErrExpired means that events after the sequence, or after the last one that was given, have been forgotten; after 0 it begins with the oldest one.
 func (l *Log) Read(ctx context.Context, filter string, after uint64, each func(Event) error) (upTo uint64, err error) {
 	if err := legalFilter(filter); err != nil {
 		return after, err
 	}
-	first, last, err := l.Bounds(ctx)
+	first, last, forgets, err := l.bounds(ctx)
 	if err != nil {
 		return after, err
 	}
@@ -137,13 +171,22 @@ func (l *Log) Read(ctx context.Context, filter string, after uint64, each func(E
 	if after >= last {
 		return after, nil
 	}
+	edge := &edge{log: l, forgets: forgets, looked: time.Now()}
 	err = scan(ctx, l.store, l.stream, l.prefix+filter, after+1, last, func(m *jetstream.RawStreamMsg) error {
+		if after > 0 && m.Sequence > after+1 {
+			if err := edge.passed(ctx, after+1); err != nil {
+				return err
+			}
+		}
 		err := each(Event{Sequence: m.Sequence, Subject: strings.TrimPrefix(m.Subject, l.prefix), Data: m.Data, Time: m.Time})
 		if err == nil {
 			after = m.Sequence
 		}
 		return err
 	})
+	if err == nil && after > 0 && after < last {
+		err = edge.passed(ctx, after+1)
+	}
 	if err != nil {
 		return after, err
 	}

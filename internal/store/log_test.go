@@ -93,6 +93,43 @@ func TestLogRetention(t *testing.T) {
 	}
 }
 
+// TestForgottenWhileRead has a log forget what a slow reader has not read yet: the reader is told, and does not go on as if there had been nothing.
+func TestForgottenWhileRead(t *testing.T) {
+	s := embedded(t)
+	ctx := t.Context()
+	log := must(s.Log(ctx, store.LogConfig{Name: "small", MaxBytes: 64 << 10, MaxEventBytes: 8 << 10}))
+	noise := make([]byte, 8<<10)
+	for i := range noise {
+		noise[i] = byte(rand.Int())
+	}
+	fill := func(n int) {
+		for range n {
+			must(log.Append(ctx, "other", noise, ""))
+		}
+	}
+	for _, resumes := range []bool{false, true} {
+		fill(20)
+		own := must(log.Append(ctx, "own", []byte("0"), ""))
+		for _, data := range []string{"1", "2"} {
+			fill(1)
+			must(log.Append(ctx, "own", []byte(data), ""))
+		}
+		after := uint64(0)
+		if resumes {
+			after = own - 1
+		}
+		var got []string
+		_, err := log.Read(ctx, "own", after, func(e store.Event) error {
+			got = append(got, string(e.Data))
+			fill(20)
+			return nil
+		})
+		if !errors.Is(err, store.ErrExpired) || strings.Join(got, " ") != "0" {
+			t.Errorf("Read after %d while the log forgets = %q, %v, want 0 and ErrExpired", after, got, err)
+		}
+	}
+}
+
 // TestGaplessFollow cuts and resumes readers at random points while several write: each reader gets every event of its subject once, in order.
 func TestGaplessFollow(t *testing.T) {
 	forKinds(t, func(t *testing.T, s *store.Store) {

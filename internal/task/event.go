@@ -25,6 +25,7 @@ const (
 	failed    = "task_failed"
 	asked     = "task_input_required"
 	provided  = "task_input_provided"
+	dropped   = "task_events_dropped" // not in the log: whoever watches is told so
 )
 
 // Event is something that happened to a task.
@@ -33,7 +34,7 @@ type Event struct {
 	Sequence uint64
 	TaskID   string
 	// Type is task_created, tool_started, tool_progress, tool_completed, task_input_required, task_input_provided, task_completed or task_failed. The
-	// last two end the task.
+	// last two end the task. A task_events_dropped stands for those that the log had to forget before the ones that follow.
 	Type string
 	Time time.Time
 	// Payload is a JSON object, or empty.
@@ -72,6 +73,10 @@ type completedPayload struct {
 	Code     string `json:"code"`
 	Messages int64  `json:"messages"`
 	Bytes    int64  `json:"bytes"`
+}
+
+type droppedPayload struct {
+	Message string `json:"message"`
 }
 
 type endPayload struct {
@@ -138,8 +143,9 @@ func cut(s string, n int) string {
 var errEnd = errors.New("end")
 
 // Watch gives each event of a task of p after a sequence, 0 for all that are kept, to each, in order, without gap or repetition, as they come, and returns
-// nil after the last one. A slow reader slows nobody. Errors are statuses: OUT_OF_RANGE, reason RESYNC_REQUIRED, if events after the sequence have been
-// forgotten; each's error; that of ctx.
+// nil after the last one. If the first ones are no longer kept, an event that says so comes in their place. A slow reader slows nobody. Errors are
+// statuses: OUT_OF_RANGE, reason RESYNC_REQUIRED, if events after the sequence, or after the last one that was given, have been forgotten; each's error;
+// that of ctx.
 func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, after uint64, each func(Event) error) error {
 	var r *record
 	var begin uint64
@@ -157,7 +163,29 @@ func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, aft
 		overdue := time.AfterFunc(time.Until(t.overdue(r)), func() { _, _ = t.settle(ctx, r) })
 		defer overdue.Stop()
 	}
-	err = t.events.Follow(ctx, id, begin, func(e store.Event) error { return give(e, each) })
+	told := after > 0
+	tell := func(upTo uint64) error {
+		told = true
+		return each(forgotten(id, upTo))
+	}
+	if !told && begin >= r.First {
+		apart.Run(func() { err = tell(begin) })
+		if err != nil {
+			return err
+		}
+	}
+	if after == 0 {
+		begin = 0 // what is forgotten meanwhile must not end it
+	}
+	err = t.events.Follow(ctx, id, begin, func(e store.Event) error {
+		if !told && e.Sequence > r.First {
+			if err := tell(e.Sequence - 1); err != nil {
+				return err
+			}
+		}
+		told, after = true, e.Sequence
+		return give(e, each)
+	})
 	switch {
 	case errors.Is(err, errEnd):
 		return nil
@@ -181,8 +209,8 @@ func (t *Tasks) watched(ctx context.Context, p *identity.Principal, id string, a
 	switch {
 	case err != nil:
 		return nil, 0, t.unkept("read the events of a task", err)
-	case after == 0:
-		begin = 0 // what is kept of them: this is how a reader goes on that was told to begin anew
+	case after == 0: // what is kept of them: this is how a reader goes on that was told to begin anew
+		begin = max(first, r.First) - 1
 	case begin == r.First-1 && first > r.First:
 		return nil, 0, resync(after)
 	case !known:
@@ -219,6 +247,11 @@ func give(e store.Event, each func(Event) error) error {
 		return errEnd
 	}
 	return nil
+}
+
+// forgotten is the event in place of those up to a sequence, which a reader can go on after as after any other.
+func forgotten(id string, upTo uint64) Event {
+	return Event{Sequence: upTo, TaskID: id, Type: dropped, Time: time.Now(), Payload: encode(droppedPayload{"earlier events of this task are no longer kept: get the task for its present state"})}
 }
 
 func resync(after uint64) error {

@@ -433,8 +433,8 @@ func TestWatchersResume(t *testing.T) {
 	wg.Wait()
 }
 
-// Of a task whose first events are past the retention, a watcher without a cursor gets what is kept, the last event in any case: it is what a watcher is told
-// to do whose cursor is past it.
+// Of a task whose first events are past the retention, a watcher without a cursor is told so, and gets what is kept, the last event in any case: it is what a
+// watcher is told to do whose cursor is past it.
 func TestWatchPastRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -463,13 +463,17 @@ func TestWatchPastRetention(t *testing.T) {
 		}
 	}
 	close(f.server.release)
-	for id, want := range map[string][]string{ended: {"task_completed"}, running: {"tool_completed", "task_completed"}} {
+	for id, want := range map[string][]string{ended: {"task_events_dropped", "task_completed"}, running: {"task_events_dropped", "tool_completed", "task_completed"}} {
 		if _, types := f.ended(tasks, alice, id); !slices.Equal(types, want) {
 			t.Errorf("watch from the beginning gives %q, want %q", types, want)
 		}
 	}
-	if _, types := f.ended(tasks, alice, filler); len(types) > 50 || types[len(types)-1] != "task_completed" {
-		t.Errorf("watch from the beginning gives %q, want the last of 104 events", types)
+	if _, types := f.ended(tasks, alice, filler); len(types) > 50 || types[0] != "task_events_dropped" || types[len(types)-1] != "task_completed" {
+		t.Errorf("watch from the beginning gives %q, want the last of 104 events, after one that says so", types)
+	}
+	whole := f.must(tasks, alice, unary, "echo", "")
+	if _, types := f.ended(tasks, alice, whole); types[0] != "task_created" {
+		t.Errorf("watch of a task with all its events gives %q", types)
 	}
 }
 

@@ -440,7 +440,7 @@ type TaskEvent struct {
 	// The task.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// What happened: task_created, tool_started, tool_progress, tool_completed, task_input_required, task_input_provided, task_completed or
-	// task_failed. The last two end the task.
+	// task_failed. The last two end the task. A task_events_dropped says that earlier ones are no longer kept.
 	EventType string `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	// When.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
