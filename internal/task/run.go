@@ -308,6 +308,9 @@ func (r *run) tellEvent(ctx context.Context, typ string, payload any) {
 // finish ends the task as the call has ended, or gives the job to whoever goes on.
 func (r *run) finish(ctx context.Context, a *answer, outcome call.Outcome, err error) {
 	cause := context.Cause(r.ctx)
+	if cause == nil { // what waits for the pool's end learns of it before the contexts below are ended
+		cause = context.Cause(r.pool.base)
+	}
 	again := status.Code(err) == codes.Unavailable && r.record.Attempts < r.tasks.conf.MaxAttempts && r.tasks.repeatable(r.record)
 	switch {
 	case errors.Is(cause, errLost):
