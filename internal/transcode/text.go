@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 	"unsafe"
@@ -16,29 +17,54 @@ const (
 
 // special marks, in the top bit of each byte, the bytes of x that a JSON string cannot hold as they are: controls, '"' and '\'.
 // Bytes above the first marked one may be marked wrongly.
-func special(x uint64) uint64 {
-	quote, slash := x^(lows*'"'), x^(lows*'\\')
-	return ((x-lows*0x20)&^x | (quote-lows)&^quote | (slash-lows)&^slash) & highs
-}
+func special(x uint64) uint64 { return specialASCII(x) &^ x & highs }
 
-// plainPrefix returns how many bytes of s are ASCII that a JSON string holds as they are.
-func plainPrefix(s []byte) int {
-	i := 0
-	for ; i+8 <= len(s); i += 8 {
+// notPlain is special that marks what is not ASCII, too.
+func notPlain(x uint64) uint64 { return (specialASCII(x) | x) & highs }
+
+// specialASCII is special for bytes that are ASCII; the other bits mean nothing. Flipping 2 puts '"' right behind the controls.
+func specialASCII(x uint64) uint64 { return ((x ^ lows*2) - lows*('"'^2+1)) | ((x ^ lows*'\\') - lows) }
+
+// copyPlain copies s up to the first byte that is not ASCII which a JSON string holds as it is, and returns where that is. It may copy
+// some of what follows; to is at least as long as s.
+func copyPlain(to, s []byte) int {
+	to = to[:len(s)]
+	if len(s) >= 8 {
+		i := 0
+		for ; i < len(s)-8; i += 8 {
+			x := binary.LittleEndian.Uint64(s[i:])
+			binary.LittleEndian.PutUint64(to[i:], x)
+			if m := notPlain(x); m != 0 {
+				return i + bits.TrailingZeros64(m)/8
+			}
+		}
+		i = len(s) - 8 // the last eight, some of which have been seen to
 		x := binary.LittleEndian.Uint64(s[i:])
-		if m := special(x) | x&highs; m != 0 {
+		binary.LittleEndian.PutUint64(to[i:], x)
+		if m := notPlain(x); m != 0 {
 			return i + bits.TrailingZeros64(m)/8
 		}
+		return len(s)
 	}
-	for ; i < len(s); i++ {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= 0x80 {
-			return i
+	if len(s) >= 4 {
+		i := len(s) - 4
+		low, high := binary.LittleEndian.Uint32(s), binary.LittleEndian.Uint32(s[i:])
+		if notPlain(uint64(low)|uint64(high)<<32) == 0 {
+			binary.LittleEndian.PutUint32(to, low)
+			binary.LittleEndian.PutUint32(to[i:], high)
+			return len(s)
 		}
 	}
-	return i
+	for i, c := range s {
+		if c < 0x20 || c == '"' || c == '\\' || c >= 0x80 {
+			return i
+		}
+		to[i] = c
+	}
+	return len(s)
 }
 
-// rawPrefix is plainPrefix for bytes that are known to be UTF-8, which a JSON string holds as they are too.
+// rawPrefix returns how many bytes of s, which are UTF-8, a JSON string holds as they are.
 func rawPrefix(s []byte) int {
 	i := 0
 	for ; i+8 <= len(s); i += 8 {
@@ -54,44 +80,63 @@ func rawPrefix(s []byte) int {
 	return i
 }
 
-const hexDigits = "0123456789abcdef"
-
 // appendString appends s as a JSON string; false means that s is not UTF-8.
 func appendString(out, s []byte) ([]byte, bool) {
 	out = append(out, '"')
-	n := plainPrefix(s)
-	if n == len(s) {
-		out = append(out, s...)
-		return append(out, '"'), true
+	for {
+		from := len(out)
+		out = slices.Grow(out, len(s)+1)[:from+len(s)+1]
+		n := copyPlain(out[from:], s)
+		if n == len(s) {
+			out[from+n] = '"'
+			return out, true
+		}
+		out = out[:from+n]
+		if s[n] >= utf8.RuneSelf {
+			return appendUnicode(out, s[n:])
+		}
+		out = appendEscape(out, s[n])
+		s = s[n+1:]
 	}
-	if !utf8.Valid(s[n:]) {
+}
+
+// appendUnicode appends the rest of a JSON string from the first byte on that is not ASCII.
+func appendUnicode(out, s []byte) ([]byte, bool) {
+	if !utf8.Valid(s) {
 		return out, false
 	}
-	n += rawPrefix(s[n:])
 	for {
+		n := rawPrefix(s)
 		out = append(out, s[:n]...)
 		if n == len(s) {
 			return append(out, '"'), true
 		}
-		switch c := s[n]; c {
-		case '"', '\\':
-			out = append(out, '\\', c)
-		case '\b':
-			out = append(out, '\\', 'b')
-		case '\f':
-			out = append(out, '\\', 'f')
-		case '\n':
-			out = append(out, '\\', 'n')
-		case '\r':
-			out = append(out, '\\', 'r')
-		case '\t':
-			out = append(out, '\\', 't')
-		default:
-			out = append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
+		out = appendEscape(out, s[n])
 		s = s[n+1:]
-		n = rawPrefix(s)
 	}
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscape appends a control, '"' or '\' as a JSON string holds it.
+func appendEscape(out []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(out, '\\', c)
+	case '\b':
+		c = 'b'
+	case '\f':
+		c = 'f'
+	case '\n':
+		c = 'n'
+	case '\r':
+		c = 'r'
+	case '\t':
+		c = 't'
+	default:
+		return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+	}
+	return append(out, '\\', c)
 }
 
 // appendFloat appends f as a JSON number, or as a string when it is none.
