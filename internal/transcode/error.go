@@ -350,7 +350,6 @@ func wireKeyName(f *field, b []byte) string {
 		return "[]"
 	}
 	w := writer{in: b}
-	return w.keyPath(&field{mapKey: f}, keyValueOf(f, v))
+	v.bits = keyBits(f.kind, v.bits)
+	return w.keyPath(&field{mapKey: f}, v)
 }
-
-func keyValueOf(f *field, v value) value { return keyValue(f.kind, v) }

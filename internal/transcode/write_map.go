@@ -3,6 +3,8 @@ package transcode
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -13,6 +15,7 @@ import (
 
 // entry is one map entry of the wire. A value that came in several pieces has them in writer.recs.
 type entry struct {
+	order  uint64 // as the keys stand to each other; strings that are alike in their first eight bytes have the same
 	seq    int32
 	pieces int32 // in recs from base on; 0 when val is all
 	base   int
@@ -45,9 +48,13 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 
 // entry reads one map entry. Whether the key is UTF-8 is seen when it is written; here only of one that another overrides.
 func (w *writer) entry(f *field, v value) bool {
-	e := entry{seq: int32(len(w.entries))}
+	w.entries = append(roomFor(w.entries), entry{seq: int32(len(w.entries))})
+	e := &w.entries[len(w.entries)-1]
 	if f.mapVal.kind == protoreflect.EnumKind {
 		e.val.bits = uint64(f.mapVal.enum.first)
+	}
+	if f.mapKey.kind != protoreflect.StringKind {
+		e.setKey(f.mapKey.kind, 0)
 	}
 	hasVal := false
 	for pos := v.start; pos < v.end; {
@@ -64,20 +71,23 @@ func (w *writer) entry(f *field, v value) bool {
 		pos = after
 		switch {
 		case num == 1 && typ == f.mapKey.wire:
+			if f.mapKey.kind != protoreflect.StringKind {
+				e.setKey(f.mapKey.kind, one.bits)
+				continue
+			}
 			if f.mapKey.utf8 && !utf8.Valid(w.in[e.key.start:e.key.end]) {
 				return w.fail(faultUTF8)
 			}
-			e.key = keyValue(f.mapKey.kind, one)
+			e.key.start, e.key.end, e.order = one.start, one.end, prefix(w.in, one.start, one.end)
 		case num == 2 && typ == f.mapVal.wire:
 			if hasVal {
-				if ft := w.second(f.mapVal, &e, one); ft != 0 {
+				if ft := w.second(f.mapVal, e, one); ft != 0 {
 					return w.fail(ft)
 				}
 			}
-			e.val, hasVal = one, true
+			e.val.bits, e.val.start, e.val.end, hasVal = one.bits, one.start, one.end, true
 		}
 	}
-	w.entries = append(roomFor(w.entries), e)
 	return true
 }
 
@@ -95,51 +105,114 @@ func (w *writer) second(f *field, e *entry, v value) fault {
 	return 0
 }
 
-// keyValue returns the key with an integer in a form that compares.
-func keyValue(kind protoreflect.Kind, v value) value {
-	switch kind {
-	case protoreflect.Sint32Kind:
-		v.bits = uint64(int64(int32(protowire.DecodeZigZag(v.bits & 0xffffffff))))
-	case protoreflect.Sint64Kind:
-		v.bits = uint64(protowire.DecodeZigZag(v.bits))
-	case protoreflect.Int32Kind, protoreflect.Sfixed32Kind:
-		v.bits = uint64(int64(int32(v.bits)))
-	default:
-		v.bits = normal(kind, v.bits)
+// setKey sets the key to an integer or bool of the wire.
+func (e *entry) setKey(kind protoreflect.Kind, v uint64) {
+	e.key.bits = keyBits(kind, v)
+	e.order = e.key.bits
+	if signed(kind) {
+		e.order ^= 1 << 63
 	}
-	return v
 }
 
-func (w *writer) compareKeys(kind protoreflect.Kind, a, b *entry) int {
+// keyBits returns an integer of the wire as int64 bits or, for unsigned keys, uint64.
+func keyBits(kind protoreflect.Kind, v uint64) uint64 {
 	switch kind {
-	case protoreflect.StringKind:
-		return bytes.Compare(w.in[a.key.start:a.key.end], w.in[b.key.start:b.key.end])
-	case protoreflect.BoolKind, protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
-		return cmp.Compare(a.key.bits, b.key.bits)
+	case protoreflect.Sint32Kind:
+		return uint64(int64(int32(protowire.DecodeZigZag(v & 0xffffffff))))
+	case protoreflect.Sint64Kind:
+		return uint64(protowire.DecodeZigZag(v))
+	case protoreflect.Int32Kind, protoreflect.Sfixed32Kind:
+		return uint64(int64(int32(v)))
 	}
-	return cmp.Compare(int64(a.key.bits), int64(b.key.bits))
+	return normal(kind, v)
+}
+
+func signed(kind protoreflect.Kind) bool {
+	switch kind {
+	case protoreflect.BoolKind, protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return false
+	}
+	return true
+}
+
+// prefix returns the first eight bytes of in[start:end] as a number that compares as they do.
+func prefix(in []byte, start, end int) uint64 {
+	if start+8 <= len(in) {
+		x := binary.BigEndian.Uint64(in[start:])
+		if end-start < 8 {
+			x &= ^(math.MaxUint64 >> (8 * uint(end-start)))
+		}
+		return x
+	}
+	var b [8]byte
+	copy(b[:], in[start:end])
+	return binary.BigEndian.Uint64(b[:])
+}
+
+func (w *writer) compareKeys(f *field, a, b *entry) int {
+	if a.order != b.order || f.mapKey.kind != protoreflect.StringKind {
+		return cmp.Compare(a.order, b.order)
+	}
+	return bytes.Compare(w.in[a.key.start:a.key.end], w.in[b.key.start:b.key.end])
 }
 
 // sortEntries sorts the entries from base on by their keys and drops all but the last of each key.
 func (w *writer) sortEntries(f *field, base int) bool {
-	kind := f.mapKey.kind
 	es := w.entries[base:]
+	var twice bool
+	if len(es) > fewKeys {
+		twice = w.sortMany(f, es)
+	} else {
+		twice = w.sortFew(f, es)
+	}
+	return !twice || w.dropTwice(f, base)
+}
+
+// sortFew sorts by insertion, which copies little; twice is whether a key may be there twice.
+func (w *writer) sortFew(f *field, es []entry) (twice bool) {
+	for i := 1; i < len(es); i++ {
+		c := w.compareKeys(f, &es[i-1], &es[i])
+		if c < 0 {
+			continue
+		}
+		e, at := es[i], i
+		for c > 0 {
+			es[at] = es[at-1]
+			if at--; at == 0 {
+				break
+			}
+			c = w.compareKeys(f, &es[at-1], &e)
+		}
+		es[at] = e
+		twice = twice || c == 0
+	}
+	return twice
+}
+
+// sortMany is sortFew for many.
+func (w *writer) sortMany(f *field, es []entry) (twice bool) {
 	sorted := true
 	for i := 1; i < len(es) && sorted; i++ {
-		sorted = w.compareKeys(kind, &es[i-1], &es[i]) < 0
+		sorted = w.compareKeys(f, &es[i-1], &es[i]) < 0
 	}
 	if sorted {
-		return true
+		return false
 	}
 	slices.SortFunc(es, func(a, b entry) int {
-		if c := w.compareKeys(kind, &a, &b); c != 0 {
+		if c := w.compareKeys(f, &a, &b); c != 0 {
 			return c
 		}
 		return cmp.Compare(a.seq, b.seq)
 	})
+	return true
+}
+
+// dropTwice drops all but the last of each key from the sorted entries from base on.
+func (w *writer) dropTwice(f *field, base int) bool {
+	es := w.entries[base:]
 	kept := 0
 	for i := range es {
-		if i+1 < len(es) && w.compareKeys(kind, &es[i], &es[i+1]) == 0 {
+		if i+1 < len(es) && w.compareKeys(f, &es[i], &es[i+1]) == 0 {
 			if ft := w.checkEntry(f, &es[i]); ft != 0 {
 				return w.fail(ft)
 			}
@@ -184,7 +257,7 @@ func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, k
 		if t.n > 0 {
 			out = append(out, ',')
 		}
-		e := w.entries[i]
+		e := &w.entries[i]
 		if out, ok = w.key(out, f.mapKey.kind, e.key); !ok {
 			return out, false, false
 		}
