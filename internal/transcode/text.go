@@ -178,22 +178,24 @@ const (
 // appendTimestamp appends the RFC 3339 form, in UTC with 0, 3, 6 or 9 digits of fraction. Both numbers are in their range.
 func appendTimestamp(out []byte, seconds int64, nanos int32) []byte {
 	seconds -= minTimestamp
-	year, month, day := civil(seconds / 86400)
-	rest := seconds % 86400
-	out = append(out, '"')
-	out = append2(out, year/100)
-	out = append2(out, year%100)
-	out = append2(append(out, '-'), month)
-	out = append2(append(out, '-'), day)
-	out = append2(append(out, 'T'), int(rest/3600))
-	out = append2(append(out, ':'), int(rest/60%60))
-	out = append2(append(out, ':'), int(rest%60))
+	year, month, day := civil(uint32(seconds / 86400))
+	rest := uint32(seconds % 86400)
+	const form = `"0000-00-00T00:00:00`
+	out = append(out, form...)
+	b := out[len(out)-len(form):]
+	put2(b[1:], year/100)
+	put2(b[3:], year%100)
+	put2(b[6:], month)
+	put2(b[9:], day)
+	put2(b[12:], rest/3600)
+	put2(b[15:], rest/60%60)
+	put2(b[18:], rest%60)
 	out = appendNanos(out, nanos)
 	return append(out, 'Z', '"')
 }
 
 // civil turns days since 0001-01-01 into a date of the Gregorian calendar.
-func civil(days int64) (year, month, day int) {
+func civil(days uint32) (year, month, day uint32) {
 	// Years are counted from March, so that the leap day is the last of the year; 306 days lie between March 1st and the new year.
 	z := days + 306
 	era := z / 146097
@@ -201,9 +203,9 @@ func civil(days int64) (year, month, day int) {
 	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365
 	doy := doe - (365*yoe + yoe/4 - yoe/100)
 	mp := (5*doy + 2) / 153
-	day = int(doy-(153*mp+2)/5) + 1
-	month = int(mp) + 3
-	year = int(yoe + era*400)
+	day = doy - (153*mp+2)/5 + 1
+	month = mp + 3
+	year = yoe + era*400
 	if month > 12 {
 		month -= 12
 		year++
@@ -211,8 +213,9 @@ func civil(days int64) (year, month, day int) {
 	return year, month, day
 }
 
-func append2(out []byte, n int) []byte {
-	return append(out, byte('0'+n/10), byte('0'+n%10))
+// put2 makes the first two bytes of b the digits of n.
+func put2(b []byte, n uint32) {
+	b[0], b[1] = byte('0'+n/10), byte('0'+n%10)
 }
 
 // appendDuration appends the form "-1.5s". Both numbers are in their range and of one sign.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/toolway/toolway/internal/transcode"
@@ -62,4 +63,23 @@ func stringText(s []byte) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// TestTimestampText writes all days of the years 1 to 9999.
+func TestTimestampText(t *testing.T) {
+	nanos := []int32{0, 1, 120_000_000, 999_999_000, 999_999_999, 3_000}
+	day, step := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), 1
+	if raceEnabled {
+		step = 37 // it takes long
+	}
+	for i := 0; day.Year() < 10000; i++ {
+		at := day.Add(time.Duration(i%86400) * time.Second)
+		n := nanos[i%len(nanos)]
+		digits := []string{"", ".000000000", ".000", ".000000", ".000000000", ".000000"}[i%len(nanos)]
+		want := at.Add(time.Duration(n)).Format(`"2006-01-02T15:04:05` + digits + `Z"`)
+		if got := transcode.AppendTimestamp(nil, at.Unix(), n); string(got) != want {
+			t.Fatalf("appendTimestamp(%d, %d) = %s, want %s", at.Unix(), n, got, want)
+		}
+		day = day.AddDate(0, 0, step)
+	}
 }

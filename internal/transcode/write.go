@@ -162,6 +162,13 @@ func (w *writer) error(m *Message) *Error {
 
 // message appends the message of in[pos:end].
 func (w *writer) message(out []byte, p *plan, pos, end, depth int) ([]byte, bool) {
+	if p.known == knownTimestamp && depth >= 0 {
+		seconds, nanos, ok := w.instant(pos, end, 0, 0)
+		if !ok {
+			return out, false
+		}
+		return w.timestamp(out, seconds, nanos)
+	}
 	if w.careful || p.known != plain {
 		return w.spans(out, p, value{start: pos, end: end}, depth)
 	}

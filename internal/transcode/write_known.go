@@ -13,10 +13,15 @@ import (
 // known appends a well-known type whose pieces are recs[from:from+n] in its own JSON form.
 func (w *writer) known(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 	switch p.known {
-	case knownTimestamp:
-		return w.timestamp(out, from, n)
-	case knownDuration:
-		return w.duration(out, from, n)
+	case knownTimestamp, knownDuration:
+		seconds, nanos, ok := w.secondsNanos(from, n)
+		switch {
+		case !ok:
+			return out, false
+		case p.known == knownTimestamp:
+			return w.timestamp(out, seconds, nanos)
+		}
+		return w.duration(out, seconds, nanos)
 	case knownWrapper:
 		return w.wrapper(out, p, from, n, depth)
 	case knownMask:
@@ -52,31 +57,36 @@ func (w *writer) known(out []byte, p *plan, from, n, depth int) ([]byte, bool) {
 // secondsNanos reads the two fields that Timestamp and Duration share.
 func (w *writer) secondsNanos(from, n int) (seconds int64, nanos int32, ok bool) {
 	for _, r := range w.recs[from : from+n] {
-		for pos := r.start; pos < r.end; {
-			num, typ, next := tagAt(w.in, pos, r.end)
-			if next < 0 {
-				return 0, 0, w.fail(faultMalformed)
-			}
-			v, after := valueAt(w.in, next, r.end, num, typ)
-			if after < 0 {
-				return 0, 0, w.fail(faultMalformed)
-			}
-			pos = after
-			if typ == protowire.VarintType && num == 1 {
-				seconds = int64(v.bits)
-			} else if typ == protowire.VarintType && num == 2 {
-				nanos = int32(v.bits)
-			}
+		if seconds, nanos, ok = w.instant(r.start, r.end, seconds, nanos); !ok {
+			return 0, 0, false
 		}
 	}
 	return seconds, nanos, true
 }
 
-func (w *writer) timestamp(out []byte, from, n int) ([]byte, bool) {
-	seconds, nanos, ok := w.secondsNanos(from, n)
+// instant reads what one piece of a Timestamp or Duration says of its fields.
+func (w *writer) instant(pos, end int, seconds int64, nanos int32) (int64, int32, bool) {
+	for pos < end {
+		num, typ, next := tagAt(w.in, pos, end)
+		if next < 0 {
+			return 0, 0, w.fail(faultMalformed)
+		}
+		v, after := valueAt(w.in, next, end, num, typ)
+		if after < 0 {
+			return 0, 0, w.fail(faultMalformed)
+		}
+		pos = after
+		if typ == protowire.VarintType && num == 1 {
+			seconds = int64(v.bits)
+		} else if typ == protowire.VarintType && num == 2 {
+			nanos = int32(v.bits)
+		}
+	}
+	return seconds, nanos, true
+}
+
+func (w *writer) timestamp(out []byte, seconds int64, nanos int32) ([]byte, bool) {
 	switch {
-	case !ok:
-		return out, false
 	case seconds < minTimestamp || seconds > maxTimestamp:
 		return out, w.failf("the timestamp of %d seconds lies outside the years 1 to 9999", seconds)
 	case nanos < 0 || nanos > maxNanos:
@@ -85,11 +95,8 @@ func (w *writer) timestamp(out []byte, from, n int) ([]byte, bool) {
 	return appendTimestamp(out, seconds, nanos), true
 }
 
-func (w *writer) duration(out []byte, from, n int) ([]byte, bool) {
-	seconds, nanos, ok := w.secondsNanos(from, n)
+func (w *writer) duration(out []byte, seconds int64, nanos int32) ([]byte, bool) {
 	switch {
-	case !ok:
-		return out, false
 	case seconds < -maxDuration || seconds > maxDuration:
 		return out, w.failf("the duration of %d seconds is longer than 10000 years", seconds)
 	case nanos < -maxNanos || nanos > maxNanos:
