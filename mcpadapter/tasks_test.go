@@ -88,6 +88,7 @@ func newJobs(t *testing.T, change func(*mcpadapter.Config)) *jobs {
 	if j.tasks, err = task.Open(t.Context(), task.Config{Store: db, Catalog: j.catalog, Logger: log, Results: objects, MaxInlineBytes: 2000, MaxResultBytes: 8000}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(j.tasks.Close)
 	j.chain(interceptors.Options{Logger: log}, func(_ any, ss grpc.ServerStream) error { return j.backend(ss) })
 	conf := mcpadapter.Config{Catalog: j.catalog, Handler: func(ss grpc.ServerStream) error { return j.calls(ss) }, Logger: log, Tasks: j.tasks, Objects: objects, Version: "v0"}
 	if change != nil {

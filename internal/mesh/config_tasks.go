@@ -90,6 +90,7 @@ func (m *Mesh) openTasks(ctx context.Context) (err error) {
 	if m.tasks, err = task.Open(ctx, conf); err != nil {
 		return fmt.Errorf("tasks: %w", err)
 	}
+	m.state.closers = append(m.state.closers, m.tasks.Close)
 	return nil
 }
 

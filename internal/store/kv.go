@@ -249,7 +249,19 @@ func (k *KV) Watch(ctx context.Context, under string, each func(e Entry, live bo
 	if err != nil {
 		return err
 	}
-	last := info.State.LastSeq
+	return k.follow(ctx, filter, info.State.LastSeq, each)
+}
+
+// Follow gives the entries under some tokens that are there, oldest write first, and then the writes as Watch does.
+func (k *KV) Follow(ctx context.Context, under string, each func(e Entry, live bool) error) error {
+	filter, err := k.filter(under)
+	if err != nil {
+		return err
+	}
+	return k.follow(ctx, filter, 0, each)
+}
+
+func (k *KV) follow(ctx context.Context, filter string, last uint64, each func(e Entry, live bool) error) error {
 	for {
 		err := consume(ctx, k.stream, filter, last, func(m jetstream.Msg) error {
 			e, live, err := k.entry(m)
@@ -267,6 +279,21 @@ func (k *KV) Watch(ctx context.Context, under string, each func(e Entry, live bo
 		}
 		pause(ctx)
 	}
+}
+
+// Last returns the revision of the newest write under some tokens, or ErrNotFound: who follows them and has that one has all before.
+func (k *KV) Last(ctx context.Context, under string) (uint64, error) {
+	filter, err := k.filter(under)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.store.conf.Timeout)
+	defer cancel()
+	m, err := k.stream.GetLastMsgForSubject(ctx, filter)
+	if err != nil {
+		return 0, classify(err)
+	}
+	return m.Sequence, nil
 }
 
 // pause is the time between two tries while the store is away.

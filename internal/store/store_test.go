@@ -130,6 +130,45 @@ func TestKVExpires(t *testing.T) {
 	})
 }
 
+// TestKVFollow begins with what is there, and goes on with what is written; whoever has heard the last write has heard all before.
+func TestKVFollow(t *testing.T) {
+	forKinds(t, func(t *testing.T, s *store.Store) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		kv := must(s.KV(ctx, store.KVConfig{Name: "test"}))
+		if _, err := kv.Last(ctx, "a"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the last write of none: %v, want ErrNotFound", err)
+		}
+		gone := must(kv.Create(ctx, "a.gone", nil, 0))
+		must(kv.Create(ctx, "a.x", []byte("1"), 0))
+		changed := must(kv.Create(ctx, "a.y", []byte("2"), 0))
+		if err := kv.Delete(ctx, "a.gone", gone); err != nil {
+			t.Fatal(err)
+		}
+		changed = must(kv.Update(ctx, "a.y", []byte("3"), changed, 0))
+		must(kv.Create(ctx, "b.z", []byte("4"), 0))
+		if last, err := kv.Last(ctx, "a"); err != nil || last != changed {
+			t.Errorf("the last write under a: %d, %v, want %d", last, err, changed)
+		}
+		var got []string
+		following, stop := context.WithCancel(ctx)
+		defer stop()
+		err := kv.Follow(following, "a", func(e store.Entry, live bool) error {
+			got = append(got, fmt.Sprint(e.Key, string(e.Value), live))
+			switch e.Revision {
+			case changed:
+				must(kv.Create(ctx, "a.new", []byte("5"), 0))
+			case must(kv.Last(ctx, "a")):
+				stop()
+			}
+			return nil
+		})
+		if want := "a.x1true a.gonefalse a.y3true a.new5true"; !errors.Is(err, context.Canceled) || strings.Join(got, " ") != want {
+			t.Errorf("Follow = %q, %v, want %q", got, err, want)
+		}
+	})
+}
+
 func TestOneOfManyCreates(t *testing.T) {
 	forKinds(t, func(t *testing.T, s *store.Store) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -12,6 +12,7 @@ func (p *Pool) Abandon() {
 	p.unpark()
 	p.cut(errLost)
 	p.work.Wait()
+	p.tasks.index.leave(p)
 }
 
 // Dying returns the same tasks for an instance that dies when it queues a job: the goroutine ends there, before the job is queued or right after it.

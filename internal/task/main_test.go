@@ -225,6 +225,7 @@ func (f *fixture) tasks(c task.Config) *task.Tasks {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.t.Cleanup(t.Close)
 	return t
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +51,7 @@ func (t *Tasks) Start(handler call.Handler) *Pool {
 	p.taking = stop
 	p.base, p.cut = context.WithCancelCause(context.Background())
 	go p.take(ctx)
-	p.work.Go(func() { p.watch(p.base) })
+	t.index.join(p)
 	return p
 }
 
@@ -77,6 +76,7 @@ func (p *Pool) Drain(ctx context.Context) {
 	p.cut(errDrained)
 	<-idle
 	p.work.Wait()
+	p.tasks.index.leave(p)
 }
 
 func (p *Pool) take(ctx context.Context) {
@@ -215,29 +215,15 @@ func (p *Pool) giveBack(lease *store.Job, after time.Duration) {
 	}
 }
 
-// watch cancels runs whose task is to be cancelled, or has another worker. What it misses the heartbeat sees.
-func (p *Pool) watch(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := p.tasks.kv.Watch(ctx, "t", func(e store.Entry, live bool) error {
-			owner, id, _ := strings.Cut(strings.TrimPrefix(e.Key, "t."), ".")
-			p.mu.Lock()
-			r := p.held[owner+id]
-			p.mu.Unlock()
-			if r == nil || !live {
-				return nil
-			}
-			rec, err := decodeRecord(e, owner)
-			if err == nil {
-				r.heed(rec)
-			}
-			return nil
-		})
-		if ctx.Err() == nil {
-			p.tasks.log.Warn("watching tasks has ended; it begins again", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
+// hear cancels a run whose task is to be cancelled, or has another worker. What it misses the heartbeat sees.
+func (p *Pool) hear(owner, id string, e store.Entry) {
+	p.mu.Lock()
+	r := p.held[owner+id]
+	p.mu.Unlock()
+	if r == nil {
+		return
+	}
+	if rec, err := decodeRecord(e, owner); err == nil {
+		r.heed(rec)
 	}
 }

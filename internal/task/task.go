@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -146,6 +147,10 @@ type Tasks struct {
 	large  *store.Objects
 	events *store.Log
 	queue  jobs
+	index  *index
+
+	stop      context.CancelFunc
+	following *sync.WaitGroup
 }
 
 // jobs is a store.Queue.
@@ -157,7 +162,7 @@ type jobs interface {
 // maxValue is the largest value in the table of tasks; what is larger is an object. A NATS server takes 1 MiB by default.
 const maxValue = 512 << 10
 
-// Open opens the tasks in the store. It starts no worker.
+// Open opens the tasks in the store. It starts no worker. Close ends it.
 func Open(ctx context.Context, c Config) (*Tasks, error) {
 	c = c.withDefaults()
 	t := &Tasks{conf: c, log: c.Logger}
@@ -177,7 +182,18 @@ func Open(ctx context.Context, c Config) (*Tasks, error) {
 		return nil, err
 	}
 	t.queue = queue
+	t.index = &index{tasks: t, owners: map[string][]indexed{}, pools: map[*Pool]bool{}}
+	following, stop := context.WithCancel(context.Background())
+	t.stop, t.following = stop, new(sync.WaitGroup)
+	t.following.Go(func() { t.index.run(following) })
+	t.following.Go(func() { t.index.forget(following) })
 	return t, nil
+}
+
+// Close ends what Open has begun. Workers are to be drained before.
+func (t *Tasks) Close() {
+	t.stop()
+	t.following.Wait()
 }
 
 func notFound() error {

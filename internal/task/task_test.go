@@ -117,38 +117,6 @@ func TestTasksBelongToTheirCaller(t *testing.T) {
 	}
 }
 
-func TestListIsPaged(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	tasks := f.tasks(task.Config{})
-	var want []string
-	for i := range 7 {
-		want = append([]string{f.must(tasks, alice, unary, fmt.Sprint("echo ", i), "")}, want...)
-	}
-	f.must(tasks, bob, unary, "echo", "")
-	var got []string
-	for page := ""; ; {
-		list, next, err := tasks.List(t.Context(), alice, task.Working, 3, page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range list {
-			got = append(got, one.ID)
-		}
-		if page = next; page == "" {
-			break
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("listed %v, want %v", got, want)
-	}
-	if list, _, err := tasks.List(t.Context(), alice, task.Completed, 3, ""); err != nil || len(list) != 0 {
-		t.Errorf("completed tasks %v, %v: want none", list, err)
-	}
-	_, _, err := tasks.List(t.Context(), alice, "", 3, "!")
-	wantCode(t, err, codes.InvalidArgument)
-}
-
 func TestSameKeyIsTheSameTask(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

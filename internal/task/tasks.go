@@ -1,13 +1,10 @@
 package task
 
 import (
-	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -80,40 +77,41 @@ func split(blob []byte) [][]byte {
 }
 
 // List returns tasks of p, the newest first: at most size, those in a state if that is not "", after the page that next came with. next is "" after the
-// last page.
+// last page. A task that is made meanwhile is on no later page, and what ends or goes moves none to another. It reads the records of the page only.
 func (t *Tasks) List(ctx context.Context, p *identity.Principal, state State, size int, page string) (tasks []*Task, next string, err error) {
-	before := int64(1<<63 - 1)
+	var after *place
 	if page != "" {
-		if before, err = strconv.ParseInt(page, 36, 64); err != nil {
-			return nil, "", call.Error(codes.InvalidArgument, "PAGE_TOKEN", "page_token is not one that this method has given", "hint", "begin again without it")
+		at, err := placeOf(page)
+		if err != nil {
+			return nil, "", err
 		}
+		after = &at
 	}
-	owner, now := ownerOf(p), time.Now()
-	var all []*record
-	err = t.kv.List(ctx, "t."+owner, func(e store.Entry) error {
-		r, err := decodeRecord(e, owner)
-		if err == nil && r.Created.UnixNano() < before && (state == "" || r.State == state) && now.Before(r.Expires) {
-			all = append(all, r)
-		}
-		return err
-	})
-	if err != nil {
+	owner := ownerOf(p)
+	if err := t.index.current(ctx, owner); err != nil {
 		return nil, "", t.unkept("list tasks", err)
 	}
-	slices.SortFunc(all, func(a, b *record) int {
-		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID), cmp.Compare(b.revision, a.revision))
-	})
-	all = slices.CompactFunc(all, func(a, b *record) bool { return a.ID == b.ID }) // one that was written meanwhile
-	last := before
-	for _, r := range all {
-		at := r.Created.UnixNano()
-		if len(tasks) >= size && at != last { // those of one instant stay together
-			return tasks, strconv.FormatInt(last, 36), nil
+	for {
+		want := size - len(tasks) + 1 // one more says whether there is another page
+		found := t.index.before(owner, after, state, want)
+		for _, at := range found {
+			if len(tasks) == size {
+				return tasks, after.token(), nil
+			}
+			after = &at
+			r, err := t.load(ctx, owner, hex.EncodeToString(at.id[:]))
+			switch {
+			case errors.Is(err, store.ErrNotFound):
+			case err != nil:
+				return nil, "", t.unkept("list tasks", err)
+			case (state == "" || r.State == state) && time.Now().Before(r.Expires):
+				tasks = append(tasks, r.view())
+			}
 		}
-		last = at
-		tasks = append(tasks, r.view())
+		if len(found) < want {
+			return tasks, "", nil
+		}
 	}
-	return tasks, "", nil
 }
 
 // Cancel asks for the end of a task of p, and returns it as it is then. One that has not begun ends at once. One that runs is cancelled, on
