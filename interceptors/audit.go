@@ -52,12 +52,13 @@ func Audit(o Options) Policy {
 		// The API returns a working no-op instrument beside an error, which is only about names and units.
 		a.failures, _ = o.Meter.Meter(scope).Int64Counter("toolway.audit.failures", metric.WithDescription("Audit records that were not kept."), metric.WithUnit("{record}"))
 	}
-	return Policy{Name: "audit", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("audit", func(m *catalog.Method) *halves {
 		if a.o.Sink == nil {
 			return nil
 		}
-		return (&methodAudit{auditor: a, facts: auditFacts(m, a.o.MaxArgumentBytes), quiet: !a.o.Health && m.Service.Desc.FullName() == "grpc.health.v1.Health"}).intercept
-	}}
+		ma := &methodAudit{auditor: a, facts: auditFacts(m, a.o.MaxArgumentBytes), quiet: !a.o.Health && m.Service.Desc.FullName() == "grpc.health.v1.Health"}
+		return &halves{enter: ma.enter, leave: ma.leave}
+	})
 }
 
 type auditor struct {
@@ -74,24 +75,20 @@ type methodAudit struct {
 	quiet bool
 }
 
-func (a *methodAudit) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx := stream.Context()
-	c := call.FromContext(ctx)
+func (a *methodAudit) enter(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 	s := &audited{ServerStream: stream, facts: a.facts}
-	finished := false
-	defer func() {
-		if !finished { // a panic, which Recover turns into this
-			a.finish(ctx, c, s, errPanic)
-		}
-	}()
-	err := a.refusal()
-	if err == nil {
-		err = handler(srv, s)
-	} else {
+	if err := a.refusal(); err != nil {
 		c.Decide("audit", "refused", "records cannot be kept")
+		a.finish(stream.Context(), c, s, err)
+		return nil, err
 	}
-	finished = true
-	a.finish(ctx, c, s, err)
+	return s, nil
+}
+
+func (a *methodAudit) leave(c *call.Call, inner grpc.ServerStream, err error) error {
+	if s, ok := inner.(*audited); ok { // as enter returned it
+		a.finish(s.Context(), c, s, err)
+	}
 	return err
 }
 

@@ -23,31 +23,29 @@ func authenticate(ctx context.Context, a call.Authenticator, c *call.Call) (*ide
 // identity.Anonymous. The health service is open to all: load balancers and orchestrators have no credentials.
 func Authenticate(o Options) Policy {
 	const name = "authenticate"
-	ic := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		ctx := stream.Context()
-		c := call.FromContext(ctx)
+	h := &halves{enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 		switch {
-		case c == nil:
-			return errNoCall
 		case c.Principal != nil: // the door's
 		case o.Authenticator == nil:
 			c.Principal = identity.Anonymous
 		default:
-			p, err := authenticate(ctx, o.Authenticator, c)
+			p, err := authenticate(stream.Context(), o.Authenticator, c)
 			if err != nil {
 				reason, _ := identity.Reason(err)
 				c.Decide(name, "refused", reason)
-				return err
+				return nil, err
 			}
 			c.Principal = p
 		}
 		c.Decide(name, "known", c.Principal.How)
-		return next(srv, stream)
-	}
-	return Policy{Name: name, quick: o.Authenticator == nil, For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+		return stream, nil
+	}}
+	p := inHalves(name, func(m *catalog.Method) *halves {
 		if m.Service != nil && m.Service.Infrastructure && strings.HasPrefix(m.FullMethod, "/grpc.health.v1.Health/") {
 			return nil
 		}
-		return ic
-	}}
+		return h
+	})
+	p.quick = o.Authenticator == nil
+	return p
 }

@@ -16,26 +16,22 @@ import (
 // that a client can ask for them at once.
 func Authorise(Options) Policy {
 	const name = "authorise"
-	return Policy{Name: name, For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves(name, func(m *catalog.Method) *halves {
 		need := m.Policy.Scopes
 		if len(need) == 0 {
 			return nil
 		}
 		all := strings.Join(need, " ")
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			c := call.FromContext(stream.Context())
-			if c == nil {
-				return errNoCall
-			}
+		return &halves{enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 			missing := c.Principal.Missing(need)
 			if len(missing) == 0 {
 				c.Decide(name, "allowed", all)
-				return next(srv, stream)
+				return stream, nil
 			}
 			lacks := strings.Join(missing, " ")
 			c.Decide(name, "refused", "lacks "+lacks)
-			return call.Error(codes.PermissionDenied, identity.InsufficientScope, fmt.Sprintf("the caller lacks the scopes %q of the %q that %s needs", lacks, all, m.FullMethod[1:]),
+			return nil, call.Error(codes.PermissionDenied, identity.InsufficientScope, fmt.Sprintf("the caller lacks the scopes %q of the %q that %s needs", lacks, all, m.FullMethod[1:]),
 				"scopes", all, "hint", "get credentials with all these scopes and call again; repeating the call with the same ones does not help")
-		}
-	}}
+		}}
+	})
 }

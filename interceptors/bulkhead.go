@@ -34,7 +34,7 @@ type Bulkhead struct {
 func Bulkheads(o Options) Policy {
 	b := &bulkheads{named: map[string]*gate{}, refused: newRefusal(o, codes.Unavailable, "BULKHEAD_FULL", "bulkhead", "nothing was done; wait, then call again, or make fewer calls at once")}
 	l := o.Limits
-	return Policy{Name: "bulkhead", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("bulkhead", func(m *catalog.Method) *halves {
 		if m.Service != nil && m.Service.Infrastructure {
 			return nil
 		}
@@ -50,10 +50,19 @@ func Bulkheads(o Options) Policy {
 		if len(gates) == 0 {
 			return nil
 		}
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			return b.pass(gates, srv, stream, handler)
+		return &halves{
+			enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+				return b.enter(gates, c, stream)
+			},
+			leave: func(c *call.Call, _ grpc.ServerStream, err error) error {
+				who, _ := atGate(c)
+				for _, g := range gates {
+					g.leave(who)
+				}
+				return err
+			},
 		}
-	}}
+	})
 }
 
 type bulkheads struct {
@@ -77,26 +86,25 @@ func (b *bulkheads) of(name string, h Bulkhead) *gate {
 	return g
 }
 
-func (b *bulkheads) pass(gates []*gate, srv any, stream grpc.ServerStream, handler grpc.StreamHandler) error {
-	c := call.FromContext(stream.Context())
-	who, told := "", false
-	if c.Principal != nil {
-		who, told = c.Principal.ID, c.Principal.How != "none"
+// atGate is who makes a call, and whether that is known; who it is does not change while the call is under way.
+func atGate(c *call.Call) (who string, told bool) {
+	if c.Principal == nil {
+		return "", false
 	}
+	return c.Principal.ID, c.Principal.How != "none"
+}
+
+func (b *bulkheads) enter(gates []*gate, c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+	who, told := atGate(c)
 	for i, g := range gates {
 		if err := g.enter(stream.Context(), who, told); err != nil {
 			for _, entered := range gates[:i] {
 				entered.leave(who)
 			}
-			return b.refuse(c, g, err)
+			return nil, b.refuse(c, g, err)
 		}
 	}
-	defer func() {
-		for _, g := range gates {
-			g.leave(who)
-		}
-	}()
-	return handler(srv, stream)
+	return stream, nil
 }
 
 func (b *bulkheads) refuse(c *call.Call, g *gate, err error) error {

@@ -2,8 +2,6 @@
 package interceptors
 
 import (
-	"slices"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,6 +20,8 @@ type Policy struct {
 	// quick says that nothing can take time in the policy itself, so that its step needs no reading of the clock: neither before the call goes on to
 	// the next policy, nor after it has come back.
 	quick bool
+	// halves is For of a policy that may be in halves; nil for others.
+	halves func(m *catalog.Method) *halves
 }
 
 // Every returns a policy that has the same interceptor for all methods.
@@ -65,27 +65,58 @@ func quick(p Policy) Policy {
 // Chain returns a handler that runs the policies, first one outermost, then final. Which of them have something to do for a method is
 // settled once per method and snapshot. A call that its door refuses passes the policies and ends with the refusal. Every interceptor is told the method's real name and kind.
 func Chain(final grpc.StreamHandler, policies ...Policy) call.Handler {
-	key, refusing := new(int), new(int) // this chain's own
+	ch := &chain{final: final, policies: policies}
 	return func(stream grpc.ServerStream) error {
 		c := call.FromContext(stream.Context())
 		if c == nil {
 			return errNoCall
 		}
 		defer c.Finish()
-		if c.Refusal() != nil {
-			h := c.Method.Memo(refusing, func() any { return compile(c.Method, refuse, policies) }).(grpc.StreamHandler)
-			return h(nil, stream)
-		}
-		h := c.Method.Memo(key, func() any { return compile(c.Method, final, policies) }).(grpc.StreamHandler)
-		return h(nil, stream)
+		return ch.handlerOf(c)(nil, stream)
 	}
+}
+
+type chain struct {
+	final    grpc.StreamHandler
+	policies []Policy
+}
+
+// refusals is a chain as the key of what refused calls pass.
+type refusals chain
+
+// handlerOf returns the handler of a call's method. It is not inlined, since the frame of what it is called by is on the stack of every call that waits.
+//
+//go:noinline
+func (ch *chain) handlerOf(c *call.Call) grpc.StreamHandler {
+	var h any
+	if c.Refusal() != nil {
+		h = c.Method.Memo((*refusals)(ch), func() any { return compile(c.Method, refuse, ch.policies) })
+	} else {
+		h = c.Method.Memo(ch, func() any { return compile(c.Method, ch.final, ch.policies) })
+	}
+	return h.(grpc.StreamHandler) // as compile made it
 }
 
 // link is a policy in the chain of one method.
 type link struct {
-	intercept grpc.StreamServerInterceptor
-	info      *grpc.StreamServerInfo // of the method
-	stage     call.Stage
+	halves
+	info  *grpc.StreamServerInfo // of the method
+	stage call.Stage
+	rest  grpc.StreamHandler // what is behind it, for around
+}
+
+// of returns the policy's link for the calls of m, or nil.
+func (p *Policy) of(m *catalog.Method) *link {
+	if p.halves != nil {
+		if h := p.halves(m); h != nil {
+			return &link{halves: *h}
+		}
+		return nil
+	}
+	if ic := p.For(m); ic != nil {
+		return &link{halves: halves{around: ic}}
+	}
+	return nil
 }
 
 // compile returns the handler of one method's calls.
@@ -95,20 +126,30 @@ func compile(m *catalog.Method, final grpc.StreamHandler, policies []Policy) grp
 	var links []*link
 	read := true // the clock, when the call gets to the next one
 	for _, p := range policies {
-		if ic := p.For(m); ic != nil {
-			links = append(links, &link{ic, info, call.Stage{Name: p.Name, In: read, Out: !p.quick}})
+		if l := p.of(m); l != nil {
+			l.info, l.stage = info, call.Stage{Name: p.Name, In: read, Out: !p.quick}
+			links = append(links, l)
 			read = !p.quick
 		}
 	}
-	h := final
-	for i, l := range slices.Backward(links) {
-		l.stage.Out = l.stage.Out || i == len(links)-1 // what is behind it takes time
-		h = l.before(h)
+	if n := len(links); n > 0 {
+		links[n-1].stage.Out = true // what is behind it takes time
 	}
-	return h
+	return handler(links, final)
 }
 
-// before returns the handler that runs the policy, then next.
+// handler returns the handler that has a call pass the links, then final.
+func handler(links []*link, final grpc.StreamHandler) grpc.StreamHandler {
+	switch {
+	case len(links) == 0:
+		return final
+	case links[0].enter != nil:
+		return newStretch(links, final)
+	}
+	return links[0].before(handler(links[1:], final))
+}
+
+// before returns the handler that runs the policy as an interceptor, then next.
 func (l *link) before(next grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
 		c := call.FromContext(stream.Context())
@@ -116,7 +157,7 @@ func (l *link) before(next grpc.StreamHandler) grpc.StreamHandler {
 			return errNoCall
 		}
 		step := c.Enter(&l.stage)
-		err := l.intercept(srv, stream, l.info, next)
+		err := l.around(srv, stream, l.info, next)
 		c.Leave(step)
 		return err
 	}

@@ -17,24 +17,38 @@ import (
 func Deadline(o Options) Policy {
 	o = o.withDefaults()
 	reserve := o.Reserve
-	return Policy{Name: "deadline", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("deadline", func(m *catalog.Method) *halves {
 		timeout, limit := limits(m, &o)
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			ctx := stream.Context()
-			c := call.FromContext(ctx)
-			deadline, ok := budget(ctx, c, reserve, timeout, limit)
-			if !ok {
-				return handler(srv, stream)
-			}
-			c.Deadline = deadline
-			if !time.Now().Before(deadline) {
-				return errSpent()
-			}
-			ctx, cancel := context.WithDeadline(ctx, deadline)
-			defer cancel()
-			return handler(srv, &withContext{stream, ctx})
+		return &halves{
+			enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+				ctx := stream.Context()
+				deadline, ok := budget(ctx, c, reserve, timeout, limit)
+				if !ok {
+					return stream, nil
+				}
+				c.Deadline = deadline
+				if !time.Now().Before(deadline) {
+					return nil, errSpent()
+				}
+				s := &withDeadline{withContext: withContext{ServerStream: stream}, of: c}
+				s.ctx, s.cancel = context.WithDeadline(ctx, deadline)
+				return s, nil
+			},
+			leave: func(c *call.Call, inner grpc.ServerStream, err error) error {
+				if s, ok := inner.(*withDeadline); ok && s.of == c {
+					s.cancel()
+				}
+				return err
+			},
 		}
-	}}
+	})
+}
+
+// withDeadline is a stream whose context has a deadline of its own.
+type withDeadline struct {
+	withContext
+	of     *call.Call
+	cancel context.CancelFunc
 }
 
 func errSpent() error {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
 // Errors sees to it that every error that leaves the chain is a gRPC status. A status passes as it is, details included. A context's
@@ -18,16 +19,18 @@ import (
 // fixed text, and is logged with a grpcurl line that makes the same call again: what it says is for the operator, not for the caller.
 func Errors(o Options) Policy {
 	o = o.withDefaults()
-	return Every("errors", func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		err := handler(srv, stream)
-		if err == nil {
-			return nil
-		}
-		return asStatus(stream.Context(), &o, err)
-	})
+	h := &halves{
+		enter: func(_ *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) { return stream, nil },
+		leave: func(_ *call.Call, stream grpc.ServerStream, err error) error {
+			if err == nil {
+				return nil
+			}
+			return asStatus(stream.Context(), &o, err)
+		},
+	}
+	return inHalves("errors", func(*catalog.Method) *halves { return h })
 }
 
-// asStatus stands apart from the interceptor, whose frame is on the stack of every call that waits.
 func asStatus(ctx context.Context, o *Options, err error) error {
 	if st, ok := cause(ctx, err); ok {
 		return st.Err()

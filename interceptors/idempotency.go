@@ -68,7 +68,7 @@ func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
 func Idempotency(o Options) Policy {
 	o = o.withDefaults()
 	p := &idempotency{IdempotencyOptions: o.Idempotency.withDefaults(), log: o.Logger, tasks: o.Task.Submitter != nil}
-	return Policy{Name: idempotencyName, For: p.forMethod}
+	return inHalves(idempotencyName, p.forMethod)
 }
 
 const idempotencyName = "idempotency"
@@ -79,7 +79,7 @@ type idempotency struct {
 	tasks bool
 }
 
-func (p *idempotency) forMethod(m *catalog.Method) grpc.StreamServerInterceptor {
+func (p *idempotency) forMethod(m *catalog.Method) *halves {
 	// A GET rule alone does not prove that a method changes nothing: its calls are recorded if they bring a key.
 	declared := m.Tool.Hints.ReadOnly && m.Policy.Retry
 	if m.Service.Infrastructure || declared && !m.Policy.KeyRequired {
@@ -89,29 +89,38 @@ func (p *idempotency) forMethod(m *catalog.Method) grpc.StreamServerInterceptor 
 	records := !m.Kind().Client && !declared && (p.Applies == nil || p.Applies(m))
 	dedupes := m.Policy.Retry || m.DeclaresKey()
 	becomesTask := p.tasks && m.Taskable()
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		c := call.FromContext(stream.Context())
-		key, err := keyOf(c, stream, template)
-		switch {
-		case err != nil:
-			c.Decide(idempotencyName, "refused", "the key is not valid")
-			return err
-		case key == "" && m.Policy.KeyRequired:
-			c.Decide(idempotencyName, "refused", "the call has no key")
-			return keyMissing(m, template)
-		case key == "", key == c.Task: // the key of a task whose call has none: the task's own record sees to it
-			return handler(srv, stream)
-		}
-		carry(c, key)
-		if c.Async != nil && becomesTask {
-			c.Decide(idempotencyName, "forwarded", "the key is the task's, and of its run")
-			return handler(srv, stream)
-		}
-		if !records {
-			c.Decide(idempotencyName, "forwarded", "calls of this method are not recorded")
-			return handler(srv, stream)
-		}
-		return p.once(c, srv, stream, handler, key, dedupes)
+	return &halves{
+		enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+			key, err := keyOf(c, stream, template)
+			switch {
+			case err != nil:
+				c.Decide(idempotencyName, "refused", "the key is not valid")
+				return nil, err
+			case key == "" && m.Policy.KeyRequired:
+				c.Decide(idempotencyName, "refused", "the call has no key")
+				return nil, keyMissing(m, template)
+			case key == "", key == c.Task: // the key of a task whose call has none: the task's own record sees to it
+				return stream, nil
+			}
+			carry(c, key)
+			if c.Async != nil && becomesTask {
+				c.Decide(idempotencyName, "forwarded", "the key is the task's, and of its run")
+				return stream, nil
+			}
+			if !records {
+				c.Decide(idempotencyName, "forwarded", "calls of this method are not recorded")
+				return stream, nil
+			}
+			return nil, errAround
+		},
+		around: func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			c := call.FromContext(stream.Context())
+			key, err := keyOf(c, stream, template)
+			if err != nil {
+				return err
+			}
+			return p.once(c, srv, stream, handler, key, dedupes)
+		},
 	}
 }
 

@@ -26,7 +26,7 @@ func InFlight(o Options) Policy {
 	}
 	refused := newRefusal(o, codes.Unavailable, "OVERLOADED", "in_flight", "the mesh has too much to do; nothing was done, so wait, then call again")
 	var n atomic.Int64
-	return Policy{Name: "in-flight", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("in-flight", func(m *catalog.Method) *halves {
 		share := limit
 		switch {
 		case m.Service != nil && m.Service.Infrastructure:
@@ -36,15 +36,21 @@ func InFlight(o Options) Policy {
 		case m.Policy.Priority == catalog.PriorityNormal:
 			share = max(1, limit*9/10)
 		}
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			defer n.Add(-1)
-			if now := n.Add(1); now > share {
-				call.FromContext(stream.Context()).Decide("in-flight", "refused", strconv.FormatInt(share, 10)+" calls are under way")
-				return refused.err(fmt.Sprintf("%d calls are under way already, which is all that the mesh takes of this priority", share), time.Second)
-			}
-			return handler(srv, stream)
+		return &halves{
+			enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+				if now := n.Add(1); now > share {
+					n.Add(-1)
+					c.Decide("in-flight", "refused", strconv.FormatInt(share, 10)+" calls are under way")
+					return nil, refused.err(fmt.Sprintf("%d calls are under way already, which is all that the mesh takes of this priority", share), time.Second)
+				}
+				return stream, nil
+			},
+			leave: func(_ *call.Call, _ grpc.ServerStream, err error) error {
+				n.Add(-1)
+				return err
+			},
 		}
-	}}
+	})
 }
 
 // defaultInFlight is far above what two cores can work on at a time, and at some 50 KiB a call still bounds memory to half a GiB.

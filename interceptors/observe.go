@@ -46,13 +46,13 @@ func Observe(o Options) Policy {
 	if o.Meter != nil {
 		ob.meter = newMeasures(o.Meter.Meter(scope))
 	}
-	return Policy{Name: "observe", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("observe", func(m *catalog.Method) *halves {
 		mo := &methodObserver{observer: ob, log: ob.log.WithAttrs([]slog.Attr{slog.String("method", m.FullMethod), slog.String("backend", m.Backend.Name)})}
 		if ob.meter != nil {
 			mo.meter = ob.meter.of(m)
 		}
-		return mo.intercept
-	}}
+		return &halves{enter: mo.enter, leave: mo.leave}
+	})
 }
 
 type observer struct {
@@ -70,27 +70,24 @@ type methodObserver struct {
 	meter *methodMeasures // nil: no metrics
 }
 
-func (ob *methodObserver) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx := stream.Context()
-	c := call.FromContext(ctx)
-	var span trace.Span
+func (ob *methodObserver) enter(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 	if ob.tracer == nil {
 		c.TraceID = traceID(c)
 	} else {
-		ctx, span = ob.start(ctx, c)
-		stream = &withContext{stream, ctx}
+		stream = &withContext{stream, ob.start(stream.Context(), c)}
 	}
 	if ob.meter != nil {
 		ob.meter.begin(c)
 	}
-	finished := false
-	defer func() {
-		if !finished { // a panic, which Recover turns into this
-			ob.finish(ctx, c, span, codes.Internal, "panic")
-		}
-	}()
-	err := handler(srv, stream)
-	finished = true
+	return stream, nil
+}
+
+func (ob *methodObserver) leave(c *call.Call, stream grpc.ServerStream, err error) error {
+	ctx := stream.Context()
+	var span trace.Span
+	if ob.tracer != nil {
+		span = trace.SpanFromContext(ctx)
+	}
 	st, _ := status.FromError(err)
 	ob.finish(ctx, c, span, st.Code(), st.Message())
 	return err
@@ -220,8 +217,8 @@ func zero(s string) bool { return strings.Trim(s, "0") == "" }
 
 var propagator = propagation.TraceContext{}
 
-// start starts the call's span and puts its context where backends see it.
-func (ob *observer) start(ctx context.Context, c *call.Call) (context.Context, trace.Span) {
+// start starts the call's span, which is in the context that it returns, and puts its context where backends see it.
+func (ob *observer) start(ctx context.Context, c *call.Call) context.Context {
 	ctx = propagator.Extract(ctx, carrier{c.Forward})
 	service, method, _ := strings.Cut(strings.TrimPrefix(c.Method.FullMethod, "/"), "/")
 	ctx, span := ob.tracer.Start(ctx, c.Method.FullMethod[1:], trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.Start), trace.WithAttributes(
@@ -230,7 +227,7 @@ func (ob *observer) start(ctx context.Context, c *call.Call) (context.Context, t
 	sc := span.SpanContext()
 	if !sc.HasTraceID() {
 		c.TraceID = traceID(c)
-		return ctx, span
+		return ctx
 	}
 	c.TraceID = sc.TraceID().String()
 	if c.Forward == nil {
@@ -238,7 +235,7 @@ func (ob *observer) start(ctx context.Context, c *call.Call) (context.Context, t
 	}
 	delete(c.Forward, "tracestate")
 	propagator.Inject(ctx, carrier{c.Forward})
-	return ctx, span
+	return ctx
 }
 
 // carrier shows metadata to OpenTelemetry.

@@ -43,7 +43,7 @@ func RateLimits(o Options) Policy {
 	if l.Tenant.PerSecond > 0 {
 		r.tenants = newBuckets(l.Tenant)
 	}
-	return Policy{Name: "rate limit", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("rate limit", func(m *catalog.Method) *halves {
 		if m.Service != nil && m.Service.Infrastructure {
 			return nil
 		}
@@ -55,14 +55,13 @@ func RateLimits(o Options) Policy {
 			return nil
 		}
 		cost := max(1, m.Policy.Cost)
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			c := call.FromContext(stream.Context())
+		return &halves{enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 			if err := r.take(c, own, cost); err != nil {
-				return err
+				return nil, err
 			}
-			return handler(srv, stream)
-		}
-	}}
+			return stream, nil
+		}}
+	})
 }
 
 type rateLimiter struct {

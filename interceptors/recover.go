@@ -9,25 +9,22 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/toolway/toolway/internal/call"
+	"github.com/toolway/toolway/internal/catalog"
 )
 
 // Recover turns a panic inside the chain into INTERNAL with a fixed text, and logs it with the stack and the call's id. It stands
 // outermost, so that nothing else has to be safe against panics.
 func Recover(o Options) Policy {
 	o = o.withDefaults()
-	return Every("recover", func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-		defer func() {
-			r := recover()
-			if r == nil {
-				return
-			}
-			c := call.FromContext(stream.Context())
-			o.Logger.LogAttrs(stream.Context(), slog.LevelError, "panic in a call", slog.String("method", info.FullMethod),
-				slog.String("call_id", c.ID), slog.String("trace_id", c.TraceID), slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
-			err = internal(c)
-		}()
-		return handler(srv, stream)
-	})
+	h := &halves{
+		enter: func(_ *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) { return stream, nil },
+		caught: func(c *call.Call, stream grpc.ServerStream, panicked any) error {
+			o.Logger.LogAttrs(stream.Context(), slog.LevelError, "panic in a call", slog.String("method", c.Method.FullMethod),
+				slog.String("call_id", c.ID), slog.String("trace_id", c.TraceID), slog.String("panic", fmt.Sprint(panicked)), slog.String("stack", string(debug.Stack())))
+			return internal(c)
+		},
+	}
+	return inHalves("recover", func(*catalog.Method) *halves { return h })
 }
 
 // internal is the one text that callers see of what went wrong inside; the log has the rest under the call's id.

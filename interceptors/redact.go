@@ -20,15 +20,15 @@ const Redacted = "[redacted]"
 // one exception besides result limits to messages passing untouched. What the contract does not know, unknown fields and the contents of a
 // google.protobuf.Any, passes. A reply that cannot be read is refused, since it cannot be redacted.
 func Redact(Options) Policy {
-	return Policy{Name: "redact", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("redact", func(m *catalog.Method) *halves {
 		set := m.Sensitive(toolschema.Output)
 		if !set.Redacts() {
 			return nil
 		}
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			return handler(srv, &redactedStream{stream, m, set})
-		}
-	}}
+		return &halves{enter: func(_ *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+			return &redactedStream{stream, m, set}, nil
+		}}
+	})
 }
 
 type redactedStream struct {

@@ -32,7 +32,7 @@ const maxCursorBytes = 4096
 // where the contract says which field of a message is its cursor. Of each message it reads that field alone. A cursor that the backend
 // gives itself stays.
 func Resume(Options) Policy {
-	return Policy{Name: "resume", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("resume", func(m *catalog.Method) *halves {
 		if m.Policy.EventIDField == "" || !m.Kind().Server {
 			return nil
 		}
@@ -41,15 +41,19 @@ func Resume(Options) Policy {
 			return nil // the catalog has checked it
 		}
 		field := m.Policy.CursorField
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			s := &passedOn{ServerStream: stream, id: id}
-			err := handler(srv, s)
-			if err == nil || s.failed || s.kept == 0 || len(s.cursor) > maxCursorBytes {
-				return err
-			}
-			return s.broken(err, field)
+		return &halves{
+			enter: func(_ *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
+				return &passedOn{ServerStream: stream, id: id}, nil
+			},
+			leave: func(_ *call.Call, inner grpc.ServerStream, err error) error {
+				s, ok := inner.(*passedOn)
+				if !ok || err == nil || s.failed || s.kept == 0 || len(s.cursor) > maxCursorBytes {
+					return err
+				}
+				return s.broken(err, field)
+			},
 		}
-	}}
+	})
 }
 
 // passedOn remembers the cursor of the last message.

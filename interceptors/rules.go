@@ -20,13 +20,17 @@ import (
 // message. Who may not know of a method gets the answer for one that is not there, and Call.Hidden tells the door to give its own.
 func Rules(o Options) Policy {
 	o = o.withDefaults()
-	return Policy{Name: "rules", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("rules", func(m *catalog.Method) *halves {
 		of := o.Rules.For(m)
 		if of == nil {
 			return nil
 		}
-		return (&ruled{rules: of, log: o.Logger}).intercept
-	}}
+		r := &ruled{rules: of, log: o.Logger}
+		if m.Kind().Client && of.LooksAtRequest() {
+			return &halves{around: r.intercept}
+		}
+		return &halves{enter: r.enter}
+	})
 }
 
 // Visibility returns what a set of rules lets principals know of; nil, which shows everything, for no set. As in Authenticate, everybody
@@ -61,35 +65,51 @@ type ruled struct {
 	log   *slog.Logger
 }
 
-func (r *ruled) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (r *ruled) enter(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 	ctx := stream.Context()
-	c := call.FromContext(ctx)
-	in := rules.Input{Principal: c.Principal, Door: string(c.Door), Now: time.Now()}
-	d := r.rules.Before(&in)
-	if !d.Allowed && !d.Open {
-		return r.refuse(ctx, c, d)
+	in, d, err := r.before(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	if r.rules.LooksAtRequest() {
-		if info.IsClientStream {
-			s := &ruledStream{ServerStream: stream, ruled: r, before: d, in: in}
-			c.Decide("rules", "allowed", d.Rule)
-			err := handler(srv, s)
-			if s.denied != nil { // here, since RecvMsg may run on another goroutine
-				return r.refuse(ctx, c, *s.denied)
-			}
-			return err
-		}
 		msg, err := requestMessage(stream)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		in.Request = msg
 		if d = r.rules.Message(&in, d); !d.Allowed {
-			return r.refuse(ctx, c, d)
+			return nil, r.refuse(ctx, c, d)
 		}
 	}
 	c.Decide("rules", "allowed", d.Rule)
-	return handler(srv, stream)
+	return stream, nil
+}
+
+// before decides as far as the request does not matter.
+func (r *ruled) before(ctx context.Context, c *call.Call) (rules.Input, rules.Decision, error) {
+	in := rules.Input{Principal: c.Principal, Door: string(c.Door), Now: time.Now()}
+	d := r.rules.Before(&in)
+	if !d.Allowed && !d.Open {
+		return in, d, r.refuse(ctx, c, d)
+	}
+	return in, d, nil
+}
+
+// intercept is for calls that stream requests, each of which is looked at.
+func (r *ruled) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx := stream.Context()
+	c := call.FromContext(ctx)
+	in, d, err := r.before(ctx, c)
+	if err != nil {
+		return err
+	}
+	s := &ruledStream{ServerStream: stream, ruled: r, before: d, in: in}
+	c.Decide("rules", "allowed", d.Rule)
+	err = handler(srv, s)
+	if s.denied != nil { // here, since RecvMsg may run on another goroutine
+		return r.refuse(ctx, c, *s.denied)
+	}
+	return err
 }
 
 // requestMessage returns the only request of a call, decoded.

@@ -35,23 +35,22 @@ const taskName = "task"
 // caller waits for the answer.
 func Task(o Options) Policy {
 	submitter := o.Task.Submitter
-	return Policy{Name: taskName, For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves(taskName, func(m *catalog.Method) *halves {
 		if submitter == nil || !m.Taskable() {
 			return nil
 		}
-		return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			c := call.FromContext(stream.Context())
+		return &halves{enter: func(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 			if c.Async == nil {
 				if m.Policy.Task == catalog.TaskRequired && c.Door != call.CLI {
 					c.Decide(taskName, "refused", "calls of this method run as tasks")
-					return call.Error(codes.FailedPrecondition, "TASK_REQUIRED", "calls of "+nameOf(m)+" take long, and run only as tasks",
+					return nil, call.Error(codes.FailedPrecondition, "TASK_REQUIRED", "calls of "+nameOf(m)+" take long, and run only as tasks",
 						"hint", "ask for a task: HTTP header Prefer: respond-async, gRPC metadata prefer: respond-async, or toolway.v1.TaskService/CreateTask; nothing was done")
 				}
-				return handler(srv, stream)
+				return stream, nil
 			}
-			return submit(submitter, c, stream)
-		}
-	}}
+			return nil, submit(submitter, c, stream)
+		}}
+	})
 }
 
 func submit(submitter Submitter, c *call.Call, stream grpc.ServerStream) error {

@@ -34,7 +34,7 @@ import (
 // is evaluated refuses the request.
 func Validate(o Options) Policy {
 	o = o.withDefaults()
-	return Policy{Name: "validate", For: func(m *catalog.Method) grpc.StreamServerInterceptor {
+	return inHalves("validate", func(m *catalog.Method) *halves {
 		v := &validation{log: o.Logger, method: m, required: requiredFields(m.Desc.Input()), marks: m.Sensitive(toolschema.Input)}
 		if ruled := ruledMessages(m.Desc.Input()); len(ruled) > 0 {
 			validator, err := validatorOf(m, ruled)
@@ -47,8 +47,11 @@ func Validate(o Options) Policy {
 		if v.validator == nil && len(v.required) == 0 {
 			return nil
 		}
-		return v.intercept
-	}}
+		if m.Kind().Client {
+			return &halves{around: v.intercept}
+		}
+		return &halves{enter: v.enter}
+	})
 }
 
 // validation checks the requests of one method.
@@ -60,24 +63,26 @@ type validation struct {
 	marks     *catalog.FieldSet
 }
 
-func (v *validation) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if info.IsClientStream {
-		checked := &validatedStream{ServerStream: stream, validation: v}
-		err := handler(srv, checked)
-		if checked.refused != nil {
-			call.FromContext(stream.Context()).Decide("validate", "refused", status.Convert(checked.refused).Message())
-		}
-		return err
-	}
+func (v *validation) enter(c *call.Call, stream grpc.ServerStream) (grpc.ServerStream, error) {
 	f, err := call.Request(stream)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := v.check(f, -1); err != nil {
-		call.FromContext(stream.Context()).Decide("validate", "refused", status.Convert(err).Message())
-		return err
+		c.Decide("validate", "refused", status.Convert(err).Message())
+		return nil, err
 	}
-	return handler(srv, stream)
+	return stream, nil
+}
+
+// intercept is for calls that stream requests.
+func (v *validation) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	checked := &validatedStream{ServerStream: stream, validation: v}
+	err := handler(srv, checked)
+	if checked.refused != nil {
+		call.FromContext(stream.Context()).Decide("validate", "refused", status.Convert(checked.refused).Message())
+	}
+	return err
 }
 
 // validatedStream checks each request of a client stream.
