@@ -38,7 +38,7 @@ func (g *Gateway) stream(ctx context.Context, life *lifetime, x *exchange, m mat
 		return false
 	}
 	out := &writer{
-		gateway: g, call: c, id: x.id, life: life, wake: make(chan struct{}, 1), space: make(chan struct{}, 1), finish: make(chan struct{}), done: make(chan struct{}),
+		gateway: g, match: m, call: c, id: x.id, life: life, wake: make(chan struct{}, 1), space: make(chan struct{}, 1), finish: make(chan struct{}), done: make(chan struct{}),
 	}
 	switch {
 	case accepts(x.r.Header, eventStream):
@@ -47,11 +47,15 @@ func (g *Gateway) stream(ctx context.Context, life *lifetime, x *exchange, m mat
 	case m.rawResponse:
 		out.form = raw
 	}
-	stream := call.NewStream(ctx, c, requests.next, func(f *call.Frame) error { return out.message(ctx, m, f) }, out.header)
+	stream := call.NewStream(ctx, c, requests.next, func(f *call.Frame) error { return out.message(ctx, f) }, out.header)
 	if requests.interrupt != nil {
 		stream.OnStop(requests.interrupt)
 	}
-	go func() { out.end(ctx, m, requests.blame(out.guarded(ctx, stream))) }()
+	go func() {
+		var err error
+		defer out.outcome(stream, requests, &err)
+		err = out.gateway.handler(stream)
+	}()
 	sink := &sink{w: x.w, rc: http.NewResponseController(x.w), clears: x.r.ProtoMajor >= 2, chunked: x.r.ProtoAtLeast(1, 1), parks: life.detached}
 	if out.run(ctx, sink) {
 		return true
@@ -119,6 +123,7 @@ const (
 // writer is what a stream sends to the caller.
 type writer struct {
 	gateway *Gateway
+	match   match
 	call    *call.Call // for the chain's goroutine alone
 	id      ids
 	life    *lifetime
@@ -156,15 +161,14 @@ type sink struct {
 	sent    bool // the header
 }
 
-// guarded runs the chain.
-func (o *writer) guarded(ctx context.Context, stream *call.Stream) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			o.gateway.panicked(ctx, o.call.Method.FullMethod, r)
-			err = status.Error(codes.Internal, "internal error; the log has the cause")
-		}
-	}()
-	return o.gateway.handler(stream)
+// outcome is deferred where the chain runs.
+func (o *writer) outcome(stream *call.Stream, requests *requestSource, err *error) {
+	ctx := stream.Context()
+	if r := recover(); r != nil {
+		o.gateway.panicked(ctx, o.call.Method.FullMethod, r)
+		*err = status.Error(codes.Internal, "internal error; the log has the cause")
+	}
+	o.end(ctx, requests.blame(*err))
 }
 
 // header commits the stream: the backend has accepted the call.
@@ -205,11 +209,11 @@ func (o *writer) notify() {
 }
 
 // message encodes one reply and waits while the buffer is full.
-func (o *writer) message(ctx context.Context, m match, f *call.Frame) error {
+func (o *writer) message(ctx context.Context, f *call.Frame) error {
 	for {
 		o.mu.Lock()
 		if len(o.pending) < pendingBytes {
-			err := o.encode(m, f)
+			err := o.encode(f)
 			if err == nil {
 				o.commit(o.md)
 			}
@@ -227,7 +231,8 @@ func (o *writer) message(ctx context.Context, m match, f *call.Frame) error {
 	}
 }
 
-func (o *writer) encode(m match, f *call.Frame) (err error) {
+func (o *writer) encode(f *call.Frame) (err error) {
+	m := o.match
 	if o.pending == nil {
 		o.pending = *buffer.Take(buffer.ForJSON(f.Len()))
 	}
@@ -258,14 +263,14 @@ func (o *writer) encode(m match, f *call.Frame) (err error) {
 }
 
 // end is the chain's outcome. If nothing has been sent and the answer is still to be written, err is not nil and the stream is not committed.
-func (o *writer) end(ctx context.Context, m match, err error) {
+func (o *writer) end(ctx context.Context, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err, o.replayed = err, o.call.Replayed
 	if task := err == nil && o.call.Task != "" && !o.committed; !task { // of a task there is nothing to send
-		o.committed = o.committed || err == nil || o.tells(ctx, m, err)
+		o.committed = o.committed || err == nil || o.tells(ctx, o.match, err)
 		if o.committed {
-			o.finishWith(ctx, m, err)
+			o.finishWith(ctx, err)
 		}
 	}
 	o.ended = true
@@ -273,7 +278,7 @@ func (o *writer) end(ctx context.Context, m match, err error) {
 	o.notify()
 }
 
-func (o *writer) finishWith(ctx context.Context, m match, err error) {
+func (o *writer) finishWith(ctx context.Context, err error) {
 	st := status.New(codes.OK, "")
 	if err != nil {
 		st = o.gateway.statusOf(ctx, o.id, err)
@@ -281,12 +286,12 @@ func (o *writer) finishWith(ctx context.Context, m match, err error) {
 	o.trailer = st
 	switch {
 	case o.form == events && err != nil:
-		o.pending = o.appendFailure(o.pending, m, st)
+		o.pending = o.appendFailure(o.pending, o.match, st)
 	case o.form == events:
 		o.pending = append(o.pending, "event: "+eventEnd+"\ndata: {}\n\n"...)
 	case o.form == lines && err != nil:
 		o.pending = append(o.pending, `{"error":`...)
-		o.pending = appendStatus(o.pending, st.Proto(), m.method.Backend)
+		o.pending = appendStatus(o.pending, st.Proto(), o.match.method.Backend)
 		o.pending = append(o.pending, "}\n"...)
 	}
 }

@@ -57,15 +57,19 @@ func (r *Router) Handle(_ any, stream grpc.ServerStream) error {
 	if l := r.locals[c.Method.Backend.Name]; l != nil {
 		return l.handle(c, stream)
 	}
-	guard := r.guard(c.Method)
+	if c.Method.Kind() != (catalog.Kind{}) {
+		return r.streaming(ctx, c, stream)
+	}
+	return r.one(ctx, c, stream)
+}
+
+// one makes a unary call.
+func (r *Router) one(ctx context.Context, c *call.Call, stream grpc.ServerStream) error {
 	defer c.EndAttempts()
-	if kind := c.Method.Kind(); kind != (catalog.Kind{}) {
-		return call.Bare(r.streaming(ctx, c, guard, stream))
+	if guard := r.guard(c.Method); guard != nil {
+		return call.Bare(r.guarded(ctx, c, guard, stream))
 	}
-	if guard == nil {
-		return call.Bare(r.unary(ctx, c, stream))
-	}
-	return call.Bare(r.guarded(ctx, c, guard, stream))
+	return call.Bare(r.unary(ctx, c, stream))
 }
 
 type guardKey struct{ r *Router }
@@ -151,38 +155,56 @@ func refuse(out grpc.ClientStream, stream grpc.ServerStream, err error) error {
 }
 
 // streaming makes a call of any kind but unary.
-func (r *Router) streaming(ctx context.Context, c *call.Call, guard grpc.Streamer, stream grpc.ServerStream) error {
+func (r *Router) streaming(ctx context.Context, c *call.Call, stream grpc.ServerStream) error {
+	defer c.EndAttempts()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if c.Method.Kind().Client {
+		return call.Bare(r.both(ctx, cancel, c, stream))
+	}
+	out, err := r.ask(ctx, c, stream)
+	if err == nil {
+		err = replies(c, out, stream)
+	}
+	return call.Bare(err)
+}
+
+// open begins the attempt of a call that is no unary one.
+func (r *Router) open(ctx context.Context, c *call.Call) (grpc.ClientStream, error) {
 	desc := c.Method.StreamDesc()
-	var first call.Frame
-	defer first.Release()
-	if !desc.ClientStreams {
-		if err := stream.RecvMsg(&first); err != nil {
-			return err
-		}
-		if err := malformed(&first); err != nil {
-			return err
-		}
-	}
-	var out grpc.ClientStream
-	var err error
+	guard := r.guard(c.Method)
 	if guard == nil {
-		out, err = r.attempt(ctx, desc, nil, c.Method.FullMethod)
-	} else {
-		out, err = guard(ctx, desc, r.owner(c), c.Method.FullMethod)
+		return r.attempt(ctx, desc, nil, c.Method.FullMethod)
 	}
+	return guard(ctx, desc, r.owner(c), c.Method.FullMethod)
+}
+
+// ask sends the one request of a call with many replies.
+func (r *Router) ask(ctx context.Context, c *call.Call, stream grpc.ServerStream) (grpc.ClientStream, error) {
+	var f call.Frame
+	defer f.Release()
+	if err := stream.RecvMsg(&f); err != nil {
+		return nil, err
+	}
+	if err := malformed(&f); err != nil {
+		return nil, err
+	}
+	out, err := r.open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := out.SendMsg(&f); err != nil && !errors.Is(err, io.EOF) { // half-closes too
+		return nil, err
+	}
+	return out, nil
+}
+
+// both makes a call that streams requests.
+func (r *Router) both(ctx context.Context, cancel context.CancelFunc, c *call.Call, stream grpc.ServerStream) error {
+	out, err := r.open(ctx, c)
 	if err != nil {
 		return err
 	}
-	if !desc.ClientStreams {
-		if err := out.SendMsg(&first); err != nil && !errors.Is(err, io.EOF) { // half-closes too
-			return err
-		}
-		first.Release()
-		return replies(c, out, stream)
-	}
-
 	sent := make(chan sending, 1)
 	go func() {
 		var s sending

@@ -43,7 +43,9 @@ func OutcomeOf(err error) Outcome {
 	return Unknown
 }
 
-// Bare returns the status error inside a Failure, or err itself.
+// Bare returns the status error inside a Failure, or err itself. It is not inlined, as Enter is not.
+//
+//go:noinline
 func Bare(err error) error {
 	var f *Failure
 	if errors.As(err, &f) {
