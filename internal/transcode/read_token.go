@@ -45,10 +45,12 @@ func (r *reader) colon() bool {
 
 // more steps over a comma, and reports whether a further member follows, or over the closing bracket.
 func (r *reader) more(closing byte) (bool, bool) {
-	if r.at() <= ' ' {
+	c := r.at()
+	if c <= ' ' {
 		r.space()
+		c = r.at()
 	}
-	switch r.at() {
+	switch c {
 	case ',':
 		r.pos++
 		if r.at() <= ' ' {
@@ -108,6 +110,20 @@ func (r *reader) tooDeep() bool {
 // checked to be UTF-8 without controls.
 func (r *reader) stringEnd() (end int, escaped, ok bool) {
 	in, pos := r.in, r.pos
+	for ; pos+8 <= len(in); pos += 8 {
+		if m := notPlain(binary.LittleEndian.Uint64(in[pos:])); m != 0 {
+			if pos += bits.TrailingZeros64(m) / 8; in[pos] == '"' {
+				return pos, false, true
+			}
+			break
+		}
+	}
+	return r.richEnd(pos)
+}
+
+// richEnd is stringEnd for what has escapes or is not ASCII; up to pos it has and is neither.
+func (r *reader) richEnd(pos int) (end int, escaped, ok bool) {
+	in := r.in
 	high := false
 	for {
 		if pos+8 <= len(in) {
@@ -166,6 +182,9 @@ func (r *reader) string() ([]byte, bool) {
 // appendText appends the length and the bytes of the string at r.pos.
 func (r *reader) appendText(out []byte) ([]byte, bool) {
 	r.pos++
+	if out, ok := r.appendShort(out); ok {
+		return out, true
+	}
 	end, escaped, ok := r.stringEnd()
 	if !ok {
 		return out, false
@@ -182,6 +201,32 @@ func (r *reader) appendText(out []byte) ([]byte, bool) {
 	}
 	r.pos = end + 1
 	return fixLength(out, at), true
+}
+
+// appendShort is appendText for a short string that stands for itself, if there is room to copy it, eight bytes a time, while its end is
+// looked for.
+func (r *reader) appendShort(out []byte) ([]byte, bool) {
+	const most = 127 // for which one byte of length is enough
+	at := len(out)
+	if len(r.in)-r.pos <= most || cap(out)-at <= most+1 {
+		return out, false
+	}
+	in, to := r.in[r.pos:r.pos+most+1], out[at+1:at+most+2]
+	for i := 0; i < most; i += 8 {
+		x := binary.LittleEndian.Uint64(in[i:])
+		binary.LittleEndian.PutUint64(to[i:], x)
+		if m := notPlain(x); m != 0 {
+			n := i + bits.TrailingZeros64(m)/8
+			if in[n] != '"' {
+				return out, false
+			}
+			out = out[:at+1+n]
+			out[at] = byte(n)
+			r.pos += n + 1
+			return out, true
+		}
+	}
+	return out, false
 }
 
 // unescape appends the text that s, the content of a JSON string, means.

@@ -1,12 +1,15 @@
 package transcode_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/toolway/toolway/internal/transcode"
 )
@@ -44,6 +47,36 @@ func checkString(t *testing.T, s []byte) {
 	var back string
 	if err := json.Unmarshal(got[len(before):], &back); err != nil || back != string(s) {
 		t.Fatalf("appendString(%q) = %s, which means %q, %v", s, got, back, err)
+	}
+}
+
+// TestStringRead reads strings of all lengths around those that are copied while they are read, with every kind of byte in them, into a
+// buffer with room and one without.
+func TestStringRead(t *testing.T) {
+	set := compileProto(t, logProto)
+	m := set.codec.Message(set.message(t, "bench.Small"))
+	rest := `,"customerNote":"` + strings.Repeat("z", 200) + `"}`
+	for size := range 140 {
+		for at := 0; at <= size; at += 1 + size/20 {
+			for _, in := range []string{"", "a", `\"`, `\\`, `\n`, `\u00e9`, "é", "\x00", "\x1f", " ", "\x7f", "\xff", "\xc3", `\ud83d\ude00`, `\ud83d`} {
+				s := `"` + strings.Repeat("b", at) + in + strings.Repeat("c", size-at) + `"`
+				var want string
+				ok := utf8.ValidString(s) && !strings.HasSuffix(in, `\ud83d`) && json.Unmarshal([]byte(s), &want) == nil
+				for _, src := range []string{`{"orderId":` + s + rest, `{"orderId":` + s + `}`} {
+					wire, err := m.AppendWire(make([]byte, 0, 1000), []byte(src), transcode.ReadOptions{})
+					exact, exactErr := m.AppendWire(nil, []byte(src), transcode.ReadOptions{})
+					if (err == nil) != ok || fmt.Sprint(err) != fmt.Sprint(exactErr) || !bytes.Equal(wire, exact) {
+						t.Fatalf("AppendWire(%s) = %x, %v, without room %x, %v, want success %t", src, wire, err, exact, exactErr, ok)
+					}
+					if !ok || want == "" {
+						continue
+					}
+					if got, n := protowire.ConsumeString(wire[1:]); n < 0 || got != want {
+						t.Fatalf("AppendWire(%s) has %q, want %q", src, got, want)
+					}
+				}
+			}
+		}
 	}
 }
 
