@@ -48,6 +48,14 @@ func (r *reader) value(out []byte, f *field, depth int) (_ []byte, kept, ok bool
 // numeric reads a number of the field's kind, plain or in quotes, as the bits of the wire.
 func (r *reader) numeric(f *field) (uint64, bool) {
 	start := r.pos
+	if f.kind != protoreflect.FloatKind && f.kind != protoreflect.DoubleKind {
+		if mag, ok := r.digits(); ok {
+			if v, ok := inRange(f.kind, false, mag); ok {
+				return v, true
+			}
+			r.pos = start
+		}
+	}
 	var s []byte
 	var ok bool
 	switch c := r.at(); {
@@ -77,6 +85,33 @@ func (r *reader) numeric(f *field) (uint64, bool) {
 		return 0, r.wantScalar(f)
 	}
 	return v, true
+}
+
+// digits steps over the number at r.pos if it is the usual form of a small integer: digits alone, or in quotes.
+func (r *reader) digits() (mag uint64, ok bool) {
+	in, pos := r.in, r.pos
+	quoted := r.at() == '"'
+	if quoted {
+		pos++
+	}
+	start := pos
+	for pos < len(in) && in[pos]-'0' <= 9 {
+		mag = mag*10 + uint64(in[pos]-'0')
+		pos++
+	}
+	n := pos - start
+	if n == 0 || n > 18 || pos == len(in) || in[start] == '0' && n > 1 {
+		return 0, false
+	}
+	switch c := in[pos]; {
+	case quoted && c == '"':
+		pos++
+	case !quoted && (c == ',' || c == ']' || c == '}'):
+	default:
+		return 0, false
+	}
+	r.pos = pos
+	return mag, true
 }
 
 func notNumber(s []byte) (float64, bool) {
@@ -113,6 +148,11 @@ func parseNumber(kind protoreflect.Kind, s []byte) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
+	return inRange(kind, neg, mag)
+}
+
+// inRange returns the bits that the wire has for an integer in a field of the kind; false when it is out of its range.
+func inRange(kind protoreflect.Kind, neg bool, mag uint64) (uint64, bool) {
 	switch kind {
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		return mag, mag <= math.MaxUint32 && (!neg || mag == 0)

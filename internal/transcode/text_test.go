@@ -80,6 +80,33 @@ func TestStringRead(t *testing.T) {
 	}
 }
 
+// TestIntegerRead reads numbers in all their forms, before whatever may follow them.
+func TestIntegerRead(t *testing.T) {
+	set := compileProto(t, scalarProto+"message L { repeated int32 i32 = 1; repeated sint64 s64 = 2; repeated double d = 3; }\n")
+	md := set.message(t, "test.In")
+	texts := []string{"", "0", "00", "-0", "-", "1", "-1", "01", "1.0", "1.5", "1e2", "1 ", "\n1", "1x", "x", "127", "128", "2147483647", "2147483648", "-2147483648",
+		"4294967295", "4294967296", "999999999999999999", "1000000000000000000", "9223372036854775807", "9223372036854775808", "18446744073709551615",
+		"18446744073709551616", "1" + strings.Repeat("0", 30), "0." + strings.Repeat("0", 30)}
+	for _, field := range []string{"f", "d", "i32", "i64", "u32", "u64", "s32", "s64", "f32", "f64", "sf32", "sf64", "e"} {
+		for _, text := range texts {
+			for _, text := range []string{text, `"` + text + `"`, `"` + text, text + `"`} {
+				for _, end := range []string{"}", " }", `,"s":""}`, "", "]", ","} {
+					agreeWire(t, set, md, []byte(`{"`+field+`":`+text+end), transcode.ReadOptions{})
+				}
+			}
+		}
+	}
+	md = set.message(t, "test.L")
+	for _, field := range []string{"i32", "s64", "d"} {
+		for _, text := range texts {
+			for _, end := range []string{"]}", ",7]}", " , 7]}", "}", ""} {
+				agreeWire(t, set, md, []byte(`{"`+field+`":[`+text+end), transcode.ReadOptions{})
+				agreeWire(t, set, md, []byte(`{"`+field+`":["`+text+`"`+end), transcode.ReadOptions{})
+			}
+		}
+	}
+}
+
 // stringText is what appendString does, one byte after the other.
 func stringText(s []byte) string {
 	short := map[byte]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
