@@ -51,7 +51,7 @@ type field struct {
 	endTag    string // of a group
 	nameJSON  string // `,"name":`
 	nameProto string
-	key       string // `name"`, when JSON writes it without escapes
+	key       string // `name":`, when JSON writes it without escapes
 	json      string
 
 	msg    *Message // of message, group and map fields (the entry)
@@ -238,7 +238,7 @@ func compileField(set *Set, fd protoreflect.FieldDescriptor, f *field) {
 	f.endTag = string(protowire.AppendTag(nil, fd.Number(), protowire.EndGroupType))
 	f.nameJSON, f.nameProto = nameLiteral(fd.JSONName()), nameLiteral(fd.TextName())
 	if f.nameJSON == `,"`+f.json+`":` {
-		f.key = f.json + `"`
+		f.key = f.json + `":`
 	}
 	if md := fd.Message(); md != nil {
 		f.msg = set.Message(md)

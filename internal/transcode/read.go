@@ -29,7 +29,7 @@ type reader struct {
 
 // keyRef is where the wire form of a map key stands in the output.
 type keyRef struct {
-	hash       uint32
+	prefix     uint64 // its first eight bytes
 	start, end int
 }
 
@@ -214,8 +214,10 @@ func (r *reader) name(p *plan, next int32) (int32, bool) {
 	}
 	for i := next; i < int32(len(p.fields)) && i < next+3; i++ {
 		if key := p.fields[i].key; key != "" && len(r.in)-r.pos > len(key) && string(r.in[r.pos+1:r.pos+1+len(key)]) == key {
-			r.pos += 1 + len(key)
-			return i, r.colon()
+			if r.pos += 1 + len(key); r.at() <= ' ' {
+				r.space()
+			}
+			return i, true
 		}
 	}
 	s, ok := r.string()

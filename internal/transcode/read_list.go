@@ -2,6 +2,7 @@ package transcode
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 )
 
@@ -73,8 +74,8 @@ func (r *reader) object(out []byte, f *field, depth int) (_ []byte, ok bool) {
 		}
 		key := r.in[name:r.pos]
 		size := len(out) - body
-		ref := keyRef{hash: hashKey(out[body:])}
-		if r.has(out, base, ref.hash, out[body:]) {
+		ref := keyRef{prefix: prefix(out, body, len(out))}
+		if r.has(out, base, ref.prefix, out[body:]) {
 			r.within(keyName(key))
 			return out, r.fail(&Error{Problem: "given twice"})
 		}
@@ -114,22 +115,14 @@ func entryHead(entry []byte, tag int) int {
 
 const fewKeys = 16
 
-func hashKey(key []byte) uint32 {
-	hash := uint32(0)
-	for _, c := range key {
-		hash = (hash ^ uint32(c)) * 16777619
-	}
-	return hash
-}
-
 // has reports, while the map is small, whether it has the key.
-func (r *reader) has(out []byte, base int, hash uint32, key []byte) bool {
+func (r *reader) has(out []byte, base int, prefix uint64, key []byte) bool {
 	keys := r.keys[base:]
 	if len(keys) > fewKeys {
 		return false
 	}
 	for _, old := range keys {
-		if old.hash == hash && bytes.Equal(out[old.start:old.end], key) {
+		if old.prefix == prefix && bytes.Equal(out[old.start:old.end], key) {
 			return true
 		}
 	}
@@ -143,11 +136,8 @@ func (r *reader) distinct(out []byte, f *field, base int) bool {
 		return true
 	}
 	compare := func(a, b keyRef) int {
-		if a.hash != b.hash {
-			if a.hash < b.hash {
-				return -1
-			}
-			return 1
+		if a.prefix != b.prefix {
+			return cmp.Compare(a.prefix, b.prefix)
 		}
 		return bytes.Compare(out[a.start:a.end], out[b.start:b.end])
 	}
