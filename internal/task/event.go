@@ -160,7 +160,7 @@ func (t *Tasks) Watch(ctx context.Context, p *identity.Principal, id string, aft
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if !r.State.Final() { // what nobody sees to any more ends here
-		overdue := time.AfterFunc(time.Until(t.overdue(r)), func() { _, _ = t.settle(ctx, r) })
+		overdue := time.AfterFunc(time.Until(t.overdue(r)), func() { _, _ = t.settle(ctx, r.owner, r.ID) })
 		defer overdue.Stop()
 	}
 	told := after > 0

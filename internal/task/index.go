@@ -20,7 +20,7 @@ import (
 	"github.com/toolway/toolway/internal/store"
 )
 
-// index knows which tasks there are without reading their records. It follows the table of tasks, so it may be behind: whoever decides by it waits until it
+// index knows which tasks there are without reading their records, and ends those that are overdue. It follows the table of tasks, so it may be behind: whoever decides by it waits until it
 // has what was written before, and reads the record.
 type index struct {
 	tasks *Tasks
@@ -29,7 +29,8 @@ type index struct {
 	seen   uint64        // the newest write that it has
 	grown  chan struct{} // closed when there is a newer one; nil while nobody waits
 	owners map[string][]indexed
-	pools  map[*Pool]bool // they hear of every write too
+	open   map[name]time.Time // those that have not ended, and when they are overdue
+	pools  map[*Pool]bool     // they hear of every write too
 }
 
 // indexed is what the index has of a task. Those of an owner are in the order of created, the oldest first, and in that of the id, the last first.
@@ -38,6 +39,9 @@ type indexed struct {
 	expires int64
 	state   State
 }
+
+// name names a task.
+type name struct{ owner, id string }
 
 // place is where a task stands among those of its owner. A page token is the place after which the next page begins.
 type place struct {
@@ -63,9 +67,6 @@ func placeOf(token string) (p place, err error) {
 	return p, err
 }
 
-// forgetEvery is how often what has expired is forgotten.
-const forgetEvery = time.Minute
-
 // run follows the table until ctx ends.
 func (x *index) run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -83,7 +84,7 @@ func (x *index) run(ctx context.Context) {
 	}
 }
 
-// take takes a write in. The mark of a record that has expired is nothing: it says so itself.
+// take takes a write in.
 func (x *index) take(e store.Entry, live bool) {
 	owner, id, _ := strings.Cut(strings.TrimPrefix(e.Key, "t."), ".")
 	x.mu.Lock()
@@ -94,6 +95,7 @@ func (x *index) take(e store.Entry, live bool) {
 		x.grown = nil
 	}
 	if !live {
+		delete(x.open, name{owner, id})
 		return
 	}
 	if err := x.put(owner, id, e.Value); err != nil {
@@ -105,10 +107,7 @@ func (x *index) take(e store.Entry, live bool) {
 }
 
 func (x *index) put(owner, id string, value []byte) error {
-	var r struct {
-		Created, Expires time.Time
-		State            State
-	}
+	var r record
 	if err := json.Unmarshal(value, &r); err != nil {
 		return err
 	}
@@ -118,6 +117,11 @@ func (x *index) put(owner, id string, value []byte) error {
 	}
 	if _, err := hex.Decode(i.id[:], []byte(id)); err != nil {
 		return err
+	}
+	if who := (name{owner, id}); r.State.Final() {
+		delete(x.open, who)
+	} else {
+		x.open[who] = x.tasks.overdue(&r)
 	}
 	all := x.owners[owner]
 	if at, found := search(all, i.place); found {
@@ -142,25 +146,58 @@ func search(all []indexed, p place) (int, bool) {
 	return slices.BinarySearchFunc(all, p, func(i indexed, p place) int { return i.compare(p) })
 }
 
-// forget forgets what has expired until ctx ends.
-func (x *index) forget(ctx context.Context) {
-	ticker := time.NewTicker(forgetEvery)
-	defer ticker.Stop()
+// How often tasks that are overdue are looked for, and what has expired is forgotten.
+const (
+	endEvery    = time.Second
+	forgetEvery = time.Minute
+)
+
+// tend ends what is overdue, whoever else does so too, and forgets what has expired, until ctx ends.
+func (x *index) tend(ctx context.Context) {
+	end, forget := time.NewTicker(endEvery), time.NewTicker(forgetEvery)
+	defer end.Stop()
+	defer forget.Stop()
+	ending := map[name]bool{} // until the last event is there too
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
-		}
-		now := time.Now().UnixNano()
-		x.mu.Lock()
-		for owner, all := range x.owners {
-			all = slices.DeleteFunc(all, func(i indexed) bool { return i.expires <= now })
-			if x.owners[owner] = all; len(all) == 0 {
-				delete(x.owners, owner)
+		case <-forget.C:
+			x.forget(time.Now())
+		case <-end.C:
+			x.addOverdue(time.Now(), ending)
+			for who := range ending {
+				_, err := x.tasks.settle(ctx, who.owner, who.id)
+				if errors.Is(err, store.ErrUnavailable) {
+					break // for the others too
+				}
+				if err != nil && !errors.Is(err, store.ErrNotFound) {
+					x.tasks.log.Error("a task that is overdue cannot be ended", "task", who.id, "error", err)
+				}
+				delete(ending, who)
 			}
 		}
-		x.mu.Unlock()
+	}
+}
+
+func (x *index) addOverdue(now time.Time, to map[name]bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for who, at := range x.open {
+		if now.After(at) {
+			to[who] = true
+		}
+	}
+}
+
+func (x *index) forget(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for owner, all := range x.owners {
+		all = slices.DeleteFunc(all, func(i indexed) bool { return i.expires <= now.UnixNano() })
+		if x.owners[owner] = all; len(all) == 0 {
+			delete(x.owners, owner)
+		}
 	}
 }
 

@@ -182,11 +182,11 @@ func Open(ctx context.Context, c Config) (*Tasks, error) {
 		return nil, err
 	}
 	t.queue = queue
-	t.index = &index{tasks: t, owners: map[string][]indexed{}, pools: map[*Pool]bool{}}
+	t.index = &index{tasks: t, owners: map[string][]indexed{}, open: map[name]time.Time{}, pools: map[*Pool]bool{}}
 	following, stop := context.WithCancel(context.Background())
 	t.stop, t.following = stop, new(sync.WaitGroup)
 	t.following.Go(func() { t.index.run(following) })
-	t.following.Go(func() { t.index.forget(following) })
+	t.following.Go(func() { t.index.tend(following) })
 	return t, nil
 }
 

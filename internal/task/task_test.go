@@ -228,17 +228,6 @@ func TestLargeRequestAndAnswer(t *testing.T) {
 	wantCode(t, err, codes.ResourceExhausted)
 }
 
-func TestDeadlineEndsATask(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	tasks := f.tasks(task.Config{Timeout: 3 * time.Second})
-	f.start(tasks)
-	got, _ := f.ended(tasks, alice, f.must(tasks, alice, again, "wait", ""))
-	if got.State != task.Failed || got.Err.Code() != codes.DeadlineExceeded {
-		t.Errorf("task %+v: want it failed by its deadline", got)
-	}
-}
-
 // A worker is lost while its call runs.
 func TestLostWorker(t *testing.T) {
 	t.Parallel()

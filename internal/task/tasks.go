@@ -40,7 +40,7 @@ func (t *Tasks) Get(ctx context.Context, p *identity.Principal, id string) (*Tas
 		return nil, err
 	}
 	if !r.State.Final() && time.Now().After(t.overdue(r)) {
-		if r, err = t.settle(ctx, r); err != nil {
+		if r, err = t.settle(ctx, r.owner, r.ID); err != nil {
 			return nil, t.unkept("end a task", err)
 		}
 	}
@@ -161,12 +161,17 @@ func (t *Tasks) end(r *record, s State, st *status.Status) {
 	}
 }
 
-// overdue is when a task that has not ended has nobody any more who sees to it.
-func (t *Tasks) overdue(r *record) time.Time { return r.Deadline.Add(t.conf.Lease + 30*time.Second) }
+// overdue is when a task that has not ended has nobody any more who sees to it: by its deadline if it waits for input, else a worker may be about to end it.
+func (t *Tasks) overdue(r *record) time.Time {
+	if r.State == InputRequired {
+		return r.Deadline
+	}
+	return r.Deadline.Add(t.conf.Lease + 30*time.Second)
+}
 
 // settle ends a task that is overdue.
-func (t *Tasks) settle(ctx context.Context, r *record) (*record, error) {
-	r, err := t.change(ctx, r.owner, r.ID, func(r *record) error {
+func (t *Tasks) settle(ctx context.Context, owner, id string) (*record, error) {
+	r, err := t.change(ctx, owner, id, func(r *record) error {
 		if r.State.Final() || time.Now().Before(t.overdue(r)) {
 			return errUnchanged
 		}
