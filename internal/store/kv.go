@@ -29,6 +29,7 @@ type KVConfig struct {
 type KV struct {
 	store  *Store
 	stream jetstream.Stream
+	opened time.Time
 	prefix string
 	max    int
 	room   room
@@ -68,7 +69,7 @@ func (s *Store) KV(ctx context.Context, c KVConfig) (*KV, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &KV{store: s, stream: st, prefix: prefix, max: c.MaxValueBytes, room: room{max: uint64(c.MaxBytes)}}, nil //nolint:gosec // positive
+	return &KV{store: s, stream: st, opened: time.Now(), prefix: prefix, max: c.MaxValueBytes, room: room{max: uint64(c.MaxBytes)}}, nil //nolint:gosec // positive
 }
 
 func legalKey(key string) bool {
@@ -176,13 +177,7 @@ func (k *KV) publish(ctx context.Context, m *nats.Msg, options ...jetstream.Publ
 	if why := k.store.damaged.Load(); why != nil {
 		return 0, fmt.Errorf("%w: %s", ErrUnavailable, *why)
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.store.conf.Timeout)
-	defer cancel()
-	ack, err := k.store.js.PublishMsg(ctx, m, options...)
-	if err != nil {
-		return 0, classify(err)
-	}
-	return ack.Sequence, nil
+	return k.store.publish(ctx, k.opened, m, options...)
 }
 
 // Delete removes a key whose entry still has the revision, else it returns ErrConflict.

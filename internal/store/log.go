@@ -27,6 +27,7 @@ type LogConfig struct {
 type Log struct {
 	store  *Store
 	stream jetstream.Stream
+	opened time.Time
 	prefix string
 	max    int
 	hub    hub
@@ -63,7 +64,7 @@ func (s *Store) Log(ctx context.Context, c LogConfig) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{store: s, stream: st, prefix: prefix, max: c.MaxEventBytes}
+	l := &Log{store: s, stream: st, opened: time.Now(), prefix: prefix, max: c.MaxEventBytes}
 	l.hub.log = l
 	return l, nil
 }
@@ -92,13 +93,7 @@ func (l *Log) append(ctx context.Context, subject string, data []byte, options .
 	if len(data) > l.max {
 		return 0, fmt.Errorf("store: event of %d bytes: %w: at most %d", len(data), ErrFull, l.max)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.store.conf.Timeout)
-	defer cancel()
-	ack, err := l.store.js.PublishMsg(ctx, &nats.Msg{Subject: l.prefix + subject, Data: data}, options...)
-	if err != nil {
-		return 0, classify(err)
-	}
-	return ack.Sequence, nil
+	return l.store.publish(ctx, l.opened, &nats.Msg{Subject: l.prefix + subject, Data: data}, options...)
 }
 
 // Bounds returns the sequences of the oldest event that is kept and of the newest. Without events first is last+1.

@@ -29,6 +29,7 @@ type Queue struct {
 	store    *Store
 	stream   jetstream.Stream
 	consumer jetstream.Consumer
+	opened   time.Time
 	prefix   string
 	dead     *Log
 	conf     QueueConfig
@@ -71,15 +72,14 @@ func (s *Store) Queue(ctx context.Context, c QueueConfig) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: queue %q: %w", c.Name, err)
 	}
+	q.opened = time.Now()
 	return q, nil
 }
 
 // Put adds a job. A second one with the same id within two minutes is not added again.
 func (q *Queue) Put(ctx context.Context, id string, data []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, q.store.conf.Timeout)
-	defer cancel()
-	_, err := q.store.js.PublishMsg(ctx, &nats.Msg{Subject: q.prefix + Token(id), Data: data}, jetstream.WithMsgID(id))
-	return classify(err)
+	_, err := q.store.publish(ctx, q.opened, &nats.Msg{Subject: q.prefix + Token(id), Data: data}, jetstream.WithMsgID(id))
+	return err
 }
 
 // Job is work that was given out.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -49,6 +50,33 @@ func (s *Store) insist(ctx context.Context, what string, do func(context.Context
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// A cluster that has just begun, or just made a stream, may have nobody for a moment who takes writes for it, though a leader has answered before: servers
+// join their routes, and leaders change once more. Such a write has reached no one, so it can be sent again. Later that means that the leader is gone, or that
+// this is the smaller part of a cluster that was cut in two: then callers are told soon.
+const (
+	// settling is how long after its opening a stream is given time.
+	settling = 10 * time.Second
+	// sendAgain is how often a write is sent again meanwhile, a quarter of a second each.
+	sendAgain = 12
+)
+
+// publish writes to a stream that was opened at some time, and returns the sequence.
+func (s *Store) publish(ctx context.Context, opened time.Time, m *nats.Msg, options ...jetstream.PublishOpt) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout)
+	defer cancel()
+	if s.engine == nil && time.Since(opened) < settling {
+		options = append(options, jetstream.WithRetryAttempts(sendAgain))
+	}
+	ack, err := s.js.PublishMsg(ctx, m, options...)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return 0, fmt.Errorf("%w: nobody takes writes for %q: it has no leader, or none that can be reached", ErrUnavailable, m.Subject)
+	}
+	if err != nil {
+		return 0, classify(err)
+	}
+	return ack.Sequence, nil
 }
 
 // led says whether a stream of a cluster, which may just have been made, has a leader that answers.

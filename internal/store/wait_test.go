@@ -3,11 +3,15 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolway/toolway/internal/store"
 )
@@ -86,4 +90,71 @@ func TestStartWaitsForLeaders(t *testing.T) {
 	launch(options[1])
 	launch(options[2])
 	starting.Wait()
+}
+
+// TestNewStreamSettles has nobody take writes for a while for streams that have just been opened, as it may be in a cluster that has just begun: they are
+// written once somebody does. Later such a write is refused soon.
+func TestNewStreamSettles(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	servers := cluster(1)
+	s := external(t, servers, 1)
+	prefix := fmt.Sprintf("t%d", prefixes.Load())
+	kv, log := must(s.KV(ctx, store.KVConfig{Name: "test"})), must(s.Log(ctx, store.LogConfig{Name: "test"}))
+	queue := must(s.Queue(ctx, store.QueueConfig{Name: "test"}))
+	conn := must(nats.Connect(servers[0].ClientURL()))
+	defer conn.Close()
+	js := must(jetstream.New(conn))
+	// deaf has the streams listen to other subjects until it is called again.
+	deaf := func() func() {
+		var undo []func()
+		for _, kind := range []string{"kv", "log", "queue"} {
+			c := must(js.Stream(ctx, prefix+"_"+kind+"_test")).CachedInfo().Config
+			before := c
+			c.Subjects = []string{prefix + ".nobody." + kind}
+			must(js.UpdateStream(ctx, c))
+			undo = append(undo, func() { must(js.UpdateStream(ctx, before)) })
+		}
+		return func() {
+			for _, f := range undo {
+				f()
+			}
+		}
+	}
+	hear := deaf()
+	writes := map[string]func() error{
+		"Create": func() error { _, err := kv.Create(ctx, "k", nil, 0); return err },
+		"Append": func() error { _, err := log.Append(ctx, "s", nil, ""); return err },
+		"Put":    func() error { return queue.Put(ctx, "id", nil) },
+	}
+	var writing sync.WaitGroup
+	for what, write := range writes {
+		writing.Go(func() {
+			if err := write(); err != nil {
+				t.Errorf("%s into a new stream that nobody takes writes for at first: %v", what, err)
+			}
+		})
+	}
+	<-time.After(1200 * time.Millisecond) // the client's own patience is half a second
+	hear()
+	writing.Wait()
+	<-time.After(10 * time.Second) // later it is as with a leader that is gone
+	hear = deaf()
+	defer hear()
+	sent := func() (n int64) {
+		for _, c := range must(servers[0].Connz(nil)).Conns {
+			if c.Name == "toolway" {
+				n += c.InMsgs
+			}
+		}
+		return n
+	}
+	before := sent()
+	if err := writes["Append"](); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "nobody takes writes") {
+		t.Errorf("Append to a stream that nobody takes writes for: %v, want ErrUnavailable and why", err)
+	}
+	if n := sent() - before; n >= 10 {
+		t.Errorf("it was sent some %d times, want few", n)
+	}
 }
