@@ -18,6 +18,7 @@ var layers = map[string]int{
 	"gen":                      0,
 	"internal/apart":           0,
 	"internal/buffer":          0,
+	"internal/hangup":          0,
 	"internal/nearmiss":        0,
 	"internal/origin":          0,
 	"internal/relay":           0,

@@ -11,21 +11,22 @@ import (
 	"time"
 
 	"github.com/toolway/toolway/internal/buffer"
+	"github.com/toolway/toolway/internal/hangup"
 )
 
 // A stream over HTTP/1 holds some 25 KiB of net/http: a goroutine with a deep stack, one that waits for the caller to go, and the buffers of the
 // connection and of the answer. One of events that is silent is parked: the connection is taken over, the request's goroutine ends, and what is left
-// is the chain's goroutine and one with a small stack that waits for the caller to go. What is to be sent, as chunks of the answer that has begun,
+// is the chain's goroutine. That the caller goes is noticed for all of them in one place. What is to be sent, as chunks of the answer that has begun,
 // is sent by a goroutine that lives as long as there is something. The answer's header has said "Connection: close" (RFC 9112, section 9.6):
 // otherwise a client could send its next request on a connection that the end of the stream closes.
 
 // parked is a stream that has left net/http. Its fields are guarded by the writer's mutex.
 type parked struct {
-	conn    net.Conn
+	conn    *hangup.Conn
 	chunked bool
 	sending bool // a goroutine is at it
 	beat    *time.Timer
-	gone    chan struct{} // closed when nothing more is read
+	gone    chan struct{} // closed when the caller has gone, or conn is closed
 }
 
 // closingGrace is how long the caller of a parked stream may take to close its side after the end: closing before it has read all could lose what is on
@@ -47,9 +48,12 @@ func (o *writer) park(to *sink) bool {
 		to.parks = false
 		return false
 	}
-	p := &parked{conn: conn, chunked: to.chunked, gone: make(chan struct{})}
+	p := &parked{chunked: to.chunked, gone: make(chan struct{})}
 	o.life.release()
-	go o.listen(p)
+	p.conn = o.gateway.parking.watcher.Watch(conn, func() {
+		o.life.cancel(nil)
+		close(p.gone)
+	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.parked = p
@@ -63,18 +67,6 @@ func (o *writer) park(to *sink) bool {
 	default:
 	}
 	return true
-}
-
-// listen waits for the caller to go.
-func (o *writer) listen(p *parked) {
-	defer close(p.gone)
-	var b [64]byte
-	for {
-		if _, err := p.conn.Read(b[:]); err != nil {
-			o.life.cancel(nil)
-			return
-		}
-	}
 }
 
 // notify starts a goroutine that sends what is pending, unless there is one. It is called with the mutex held.
@@ -128,15 +120,18 @@ func (o *writer) endParked(p *parked, out []byte) {
 			o.failure = o.write(p, out, true)
 		}
 		if o.failure == nil {
-			closeWrite(p.conn)
-			_ = p.conn.SetReadDeadline(time.Now().Add(closingGrace))
-			<-p.gone
+			closeWrite(p.conn.Conn)
+			grace := time.NewTimer(closingGrace)
+			select {
+			case <-p.gone:
+			case <-grace.C:
+			}
+			grace.Stop()
 		} else {
 			o.dropped(context.Background())
 		}
 	}
 	_ = p.conn.Close()
-	<-p.gone
 	p.beat.Stop()
 	o.life.cancel(nil)
 	o.gateway.parking.remove(o)
@@ -195,6 +190,7 @@ var (
 
 // parking is the streams that are parked.
 type parking struct {
+	watcher hangup.Watcher
 	mu      sync.Mutex
 	streams map[*writer]bool
 	empty   chan struct{} // closed when there are none; nil while there never were
