@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/apart"
 	"github.com/toolway/toolway/internal/buffer"
 	"github.com/toolway/toolway/internal/call"
 )
@@ -51,10 +52,12 @@ func (g *Gateway) stream(ctx context.Context, life *lifetime, x *exchange, m mat
 	if requests.interrupt != nil {
 		stream.OnStop(requests.interrupt)
 	}
+	out.stream, out.requests = stream, requests
 	go func() {
+		apart.Room()
 		var err error
-		defer out.outcome(stream, requests, &err)
-		err = out.gateway.handler(stream)
+		defer out.outcome(&err)
+		err = out.gateway.handler(out.stream)
 	}()
 	sink := &sink{w: x.w, rc: http.NewResponseController(x.w), clears: x.r.ProtoMajor >= 2, chunked: x.r.ProtoAtLeast(1, 1), parks: life.detached}
 	if out.run(ctx, sink) {
@@ -124,10 +127,13 @@ const (
 type writer struct {
 	gateway *Gateway
 	match   match
-	call    *call.Call // for the chain's goroutine alone
 	id      ids
 	life    *lifetime
 	form    form
+	// For the chain's goroutine alone.
+	call     *call.Call
+	stream   *call.Stream
+	requests *requestSource
 	// Of a reader of events: whether the request says where to go on, and whether it has lost the stream before.
 	positioned, returns bool
 
@@ -162,13 +168,13 @@ type sink struct {
 }
 
 // outcome is deferred where the chain runs.
-func (o *writer) outcome(stream *call.Stream, requests *requestSource, err *error) {
-	ctx := stream.Context()
+func (o *writer) outcome(err *error) {
+	ctx := o.stream.Context()
 	if r := recover(); r != nil {
 		o.gateway.panicked(ctx, o.call.Method.FullMethod, r)
 		*err = status.Error(codes.Internal, "internal error; the log has the cause")
 	}
-	o.end(ctx, requests.blame(*err))
+	o.end(ctx, o.requests.blame(*err))
 }
 
 // header commits the stream: the backend has accepted the call.
