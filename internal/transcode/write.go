@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // writer turns wire bytes into JSON. It reads the fields in one go as they come, as long as they come in the order in which encoders
@@ -274,7 +275,11 @@ func (w *writer) fastField(out []byte, f *field, typ protowire.Type, pos, end, f
 			return out, pos, false, true
 		}
 		kept = true
-		out, ok = w.value(append(out, name...), f, v, depth)
+		if out = append(out, name...); f.kind == protoreflect.StringKind {
+			out, ok = w.text(out, v)
+		} else {
+			out, ok = w.value(out, f, v, depth)
+		}
 	}
 	switch {
 	case !ok:

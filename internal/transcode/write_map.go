@@ -16,8 +16,8 @@ import (
 // entry is one map entry of the wire. A value that came in several pieces has them in writer.recs.
 type entry struct {
 	order  uint64 // as the keys stand to each other; strings that are alike in their first eight bytes have the same
-	seq    int32
-	pieces int32 // in recs from base on; 0 when val is all
+	seq    int32  // among many, once they are to be sorted
+	pieces int32  // in recs from base on; 0 when val is all
 	base   int
 	key    value // integers and bools as int64 bits or, for unsigned keys, uint64
 	val    value
@@ -34,12 +34,11 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 		if !w.entry(f, v) {
 			return out, 0, false, false
 		}
-		n := after + len(f.tag)
-		if n > end || string(w.in[after:n]) != f.tag {
+		if !hasTag(w.in, after, end, f.tag) {
 			pos = after
 			break
 		}
-		pos = n
+		pos = after + len(f.tag)
 	}
 	out, kept, ok = w.entriesFrom(out, f, base, depth)
 	w.entries, w.recs = w.entries[:base], w.recs[:recs]
@@ -48,7 +47,7 @@ func (w *writer) mapRun(out []byte, f *field, pos, end, depth int) (_ []byte, ne
 
 // entry reads one map entry. Whether the key is UTF-8 is seen when it is written; here only of one that another overrides.
 func (w *writer) entry(f *field, v value) bool {
-	w.entries = append(roomFor(w.entries), entry{seq: int32(len(w.entries))})
+	w.entries = append(roomFor(w.entries), entry{})
 	e := &w.entries[len(w.entries)-1]
 	if f.mapVal.kind == protoreflect.EnumKind {
 		e.val.bits = uint64(f.mapVal.enum.first)
@@ -198,6 +197,9 @@ func (w *writer) sortMany(f *field, es []entry) (twice bool) {
 	if sorted {
 		return false
 	}
+	for i := range es {
+		es[i].seq = int32(i)
+	}
 	slices.SortFunc(es, func(a, b entry) int {
 		if c := w.compareKeys(f, &a, &b); c != 0 {
 			return c
@@ -258,13 +260,20 @@ func (w *writer) entriesFrom(out []byte, f *field, base, depth int) (_ []byte, k
 			out = append(out, ',')
 		}
 		e := &w.entries[i]
-		if out, ok = w.key(out, f.mapKey.kind, e.key); !ok {
+		if f.mapKey.kind == protoreflect.StringKind {
+			out, ok = w.text(out, e.key)
+		} else {
+			out, ok = w.key(out, f.mapKey.kind, e.key)
+		}
+		if !ok {
 			return out, false, false
 		}
-		out = append(out, ':')
-		if e.pieces > 0 {
+		switch out = append(out, ':'); {
+		case f.mapVal.kind == protoreflect.StringKind:
+			out, ok = w.text(out, e.val)
+		case e.pieces > 0:
 			out, ok = w.merged(out, f.mapVal.msg.plan(), e.base, int(e.pieces), depth-1)
-		} else {
+		default:
 			out, ok = w.value(out, f.mapVal, e.val, depth)
 		}
 		if !ok {

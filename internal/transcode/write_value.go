@@ -13,11 +13,7 @@ import (
 func (w *writer) value(out []byte, f *field, v value, depth int) ([]byte, bool) {
 	switch f.kind {
 	case protoreflect.StringKind:
-		out, ok := appendString(out, w.in[v.start:v.end])
-		if !ok {
-			return out, w.fail(faultUTF8)
-		}
-		return out, true
+		return w.text(out, v)
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return w.message(out, f.msg.plan(), v.start, v.end, depth-1)
 	case protoreflect.EnumKind:
@@ -28,6 +24,14 @@ func (w *writer) value(out []byte, f *field, v value, depth int) ([]byte, bool) 
 		return append(out, '"'), true
 	}
 	return appendScalar(out, f.kind, v.bits), true
+}
+
+// text appends a string.
+func (w *writer) text(out []byte, v value) (_ []byte, ok bool) {
+	if out, ok = appendString(out, w.in[v.start:v.end]); !ok {
+		w.fault = faultUTF8
+	}
+	return out, ok
 }
 
 // appendScalar appends a number or bool.
@@ -114,13 +118,19 @@ const noType protowire.Type = 127
 
 // again steps over the tag at in[pos] if it is the field's, and returns noType otherwise.
 func (w *writer) again(f *field, pos, end int) (protowire.Type, int) {
-	if n := pos + len(f.tag); n <= end && w.in[pos] == f.tag[0] && string(w.in[pos:n]) == f.tag {
-		return f.wire, n
+	if hasTag(w.in, pos, end, f.tag) {
+		return f.wire, pos + len(f.tag)
 	}
-	if n := pos + len(f.packedTag); f.packable && n <= end && string(w.in[pos:n]) == f.packedTag {
-		return protowire.BytesType, n
+	if f.packable && hasTag(w.in, pos, end, f.packedTag) {
+		return protowire.BytesType, pos + len(f.packedTag)
 	}
 	return noType, pos
+}
+
+// hasTag reports whether the tag stands at in[pos]. Most have one byte, for which comparing strings is long.
+func hasTag(in []byte, pos, end int, tag string) bool {
+	n := pos + len(tag)
+	return n <= end && in[pos] == tag[0] && (len(tag) == 1 || string(in[pos:n]) == tag)
 }
 
 // packed appends the elements of a packed list.
@@ -130,8 +140,21 @@ func (w *writer) packed(out []byte, f *field, v value, t *tally, depth int) (_ [
 		if one, pos = valueAt(w.in, pos, v.end, 0, f.wire); pos < 0 {
 			return out, w.fail(faultMalformed)
 		}
-		if out, ok = w.item(out, f, one, t, depth); !ok {
-			return out, false
+		if w.limited || f.kind == protoreflect.EnumKind {
+			if out, ok = w.item(out, f, one, t, depth); !ok {
+				return out, false
+			}
+			continue
+		}
+		// What item does without limits, for numbers, which are short.
+		if t.n > 0 {
+			out = append(out, ',')
+		}
+		t.n++
+		if out = appendScalar(out, f.kind, one.bits); len(out) >= w.at {
+			if out, ok = w.pass(out); !ok {
+				return out, false
+			}
 		}
 	}
 	return out, true
