@@ -32,12 +32,20 @@ func parkingServer(t *testing.T, b *backend, edit func(*gateway.Config)) (*serve
 func parkingServerOf(t *testing.T, b *backend, edit func(*gateway.Config), wrap func(http.Handler) http.Handler) (*server, <-chan string) {
 	t.Helper()
 	parked := make(chan string, 100)
-	srv := startServer(t, b, serverOptions{parked: parked, wrap: wrap, config: func(c *gateway.Config) {
+	return parkingServerWith(t, b, serverOptions{parked: parked, wrap: wrap, config: edit}), parked
+}
+
+// parkingServerWith is parkingServer with other options.
+func parkingServerWith(t *testing.T, b *backend, o serverOptions) *server {
+	t.Helper()
+	edit := o.config
+	o.config = func(c *gateway.Config) {
 		c.Grace, c.ParkAfter = time.Millisecond, time.Millisecond
 		if edit != nil {
 			edit(c)
 		}
-	}})
+	}
+	srv := startServer(t, b, o)
 	t.Cleanup(func() {
 		srv.g.Cut(context.Canceled)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -46,7 +54,7 @@ func parkingServerOf(t *testing.T, b *backend, edit func(*gateway.Config), wrap 
 			t.Errorf("parked streams are left: %v", err)
 		}
 	})
-	return srv, parked
+	return srv
 }
 
 // TestParkedStream has a stream parked before its first message, and another one after its first, and reads both to their end.
@@ -240,6 +248,33 @@ func TestParkedOldHTTP(t *testing.T) {
 	_, body, _ := strings.Cut(string(all), "\r\n\r\n")
 	if got := retryLine.ReplaceAllString(body, ""); err != nil || got != "data: {\"title\":\"a\"}\n\nevent: end\ndata: {}\n\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestParkedOverTLS reads a parked stream over TLS to its end, and goes away from another.
+func TestParkedOverTLS(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		b, s := newScript(t)
+		parked := make(chan string, 1)
+		srv := parkingServerWith(t, b, serverOptions{tls: true, parked: parked})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		res := srv.open(ctx, "GET", "/v1/shelves/s:watch", nil, "Accept", "text/event-stream")
+		if res.TLS == nil || res.ProtoMajor != 1 {
+			t.Fatalf("%s, TLS %v", res.Proto, res.TLS)
+		}
+		await(t, "start", s.started)
+		await(t, "parking", parked)
+		if !stays {
+			cancel()
+			await(t, "cancellation at the backend", s.gone)
+			continue
+		}
+		s.send <- `{"title":"a"}`
+		s.end <- nil
+		if body := text(t, res); !strings.HasSuffix(body, "data: {\"title\":\"a\"}\n\nevent: end\ndata: {}\n\n") {
+			t.Errorf("body %q", body)
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ type server struct {
 type serverOptions struct {
 	config  func(*gateway.Config)
 	http2   bool
+	tls     bool          // over HTTP/1
 	timeout time.Duration // of the server, to read and to write
 	wrap    func(http.Handler) http.Handler
 	closed  chan<- string // gets the remote address of each connection that the server closes
@@ -63,8 +64,8 @@ func startServer(t testing.TB, b *backend, o serverOptions) *server {
 			o.parked <- c.RemoteAddr().String()
 		}
 	}
-	if o.http2 {
-		srv.EnableHTTP2 = true
+	srv.EnableHTTP2 = o.http2
+	if o.http2 || o.tls {
 		srv.StartTLS()
 	} else {
 		srv.Start()
