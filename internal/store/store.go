@@ -347,7 +347,9 @@ func (s *Store) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream
 	var st jetstream.Stream
 	err := s.insist(ctx, c.Name, func(ctx context.Context) (err error) {
 		if st == nil {
-			if st, err = s.js.CreateOrUpdateStream(ctx, c); err != nil {
+			if st, err = s.js.CreateOrUpdateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("%w: another is making it: %w", ErrUnavailable, err)
+			} else if err != nil {
 				return err
 			}
 		}
