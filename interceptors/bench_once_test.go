@@ -29,7 +29,7 @@ func BenchmarkOnce(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			m := snap.Method("/shop.v1.Shop/" + c.method)
 			wire := requestOf(b, m, `{"id":"7","lines":{"a":1,"b":2}}`)
-			chain := []interceptors.Policy{interceptors.Idempotency(interceptors.Options{Logger: discard(), Idempotency: interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(4 << 30)}})}
+			chain := []interceptors.Policy{interceptors.Idempotency(interceptors.Options{Logger: discard(), Idempotency: interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(4<<30, 0)}})}
 			if c.name == "bare" {
 				chain = nil
 			}

@@ -23,7 +23,7 @@ func meshDefaults() interceptors.Options {
 	return interceptors.Options{
 		Logger: discard(), Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
 		Audit:       interceptors.AuditOptions{Sink: audit.NewRing(1000)},
-		Idempotency: interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(64 << 20)},
+		Idempotency: interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(64<<20, 0)},
 		Approval:    interceptors.ApprovalOptions{Store: interceptors.NewApprovalMemory(10_000)},
 		Limits:      interceptors.LimitOptions{InFlight: 10_000, Backend: interceptors.Bulkhead{Max: 5_000, Share: 0.8}},
 		Cache:       interceptors.CacheOptions{MaxBytes: 64 << 20},

@@ -21,7 +21,7 @@ import (
 
 // IdempotencyOptions are what Idempotency needs. The zero value works.
 type IdempotencyOptions struct {
-	// Store keeps the records. Default: NewKeyMemory(0).
+	// Store keeps the records. Default: NewKeyMemory(0, 0).
 	Store KeyStore
 	// TTL is how long a key is remembered, from the first call with it. It must be longer than anybody retries. Default 24 hours.
 	TTL time.Duration
@@ -36,7 +36,7 @@ type IdempotencyOptions struct {
 
 func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
 	if o.Store == nil {
-		o.Store = NewKeyMemory(0)
+		o.Store = NewKeyMemory(0, 0)
 	}
 	if o.TTL <= 0 {
 		o.TTL = 24 * time.Hour
@@ -173,7 +173,11 @@ func (p *idempotency) lease(ctx context.Context, now time.Time) time.Time {
 // unkept refuses a call whose key cannot be kept: without a record it might be executed twice.
 func (p *idempotency) unkept(c *call.Call, err error) error {
 	c.Decide(idempotencyName, "refused", "the key cannot be kept")
-	if errors.Is(err, ErrKeysFull) {
+	switch {
+	case errors.Is(err, ErrKeyShareFull):
+		return call.RetryAfter(call.Error(codes.ResourceExhausted, "IDEMPOTENCY_SHARE_FULL", "the idempotency keys of this caller take all the room that one caller may have",
+			"hint", "keys are kept until they expire; send one only where a call must not run twice, call later, or raise idempotency.share or max_bytes; nothing was done"), time.Minute)
+	case errors.Is(err, ErrKeysFull):
 		return call.RetryAfter(call.Error(codes.ResourceExhausted, "IDEMPOTENCY_STORE_FULL", "there is no room to keep another idempotency key",
 			"hint", "keys are kept until they expire; call later, or raise idempotency.max_bytes; nothing was done"), time.Minute)
 	}

@@ -33,12 +33,18 @@ type keyEntry struct {
 
 var _ KeyStore = (*KeyMemory)(nil)
 
-// NewKeyMemory returns an empty store that holds up to maxBytes, 0 meaning 64 MiB. One caller gets a quarter of it at most.
-func NewKeyMemory(maxBytes int) *KeyMemory {
+// DefaultKeyBytes is what a store of keys holds if nobody says how much.
+const DefaultKeyBytes = 64 << 20
+
+// NewKeyMemory returns an empty store that holds up to maxBytes, 0 meaning DefaultKeyBytes, and up to maxCallerBytes of one caller, 0 meaning a quarter of that.
+func NewKeyMemory(maxBytes, maxCallerBytes int) *KeyMemory {
 	if maxBytes <= 0 {
-		maxBytes = 64 << 20
+		maxBytes = DefaultKeyBytes
 	}
-	return &KeyMemory{maxBytes: maxBytes, perCaller: max(maxBytes/4, recordBytes), records: map[Hash]*keyEntry{}, callers: map[Hash]int{}}
+	if maxCallerBytes <= 0 {
+		maxCallerBytes = max(maxBytes/4, recordBytes)
+	}
+	return &KeyMemory{maxBytes: maxBytes, perCaller: maxCallerBytes, records: map[Hash]*keyEntry{}, callers: map[Hash]int{}}
 }
 
 // Begin is KeyStore's.
@@ -53,7 +59,9 @@ func (s *KeyMemory) Begin(_ context.Context, id Hash, r KeyRecord) (KeyRecord, b
 		return e.record, false, nil
 	case e != nil:
 		s.resize(e, -e.bytes)
-	case s.bytes+recordBytes > s.maxBytes || s.callers[r.Caller]+recordBytes > s.perCaller:
+	case s.callers[r.Caller]+recordBytes > s.perCaller:
+		return KeyRecord{}, false, ErrKeyShareFull
+	case s.bytes+recordBytes > s.maxBytes:
 		return KeyRecord{}, false, ErrKeysFull
 	default:
 		e = &keyEntry{id: id}

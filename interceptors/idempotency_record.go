@@ -73,8 +73,8 @@ func (r *KeyRecord) cut() {
 // use. A key-value bucket with create, compare-and-set and expiry is enough.
 type KeyStore interface {
 	// Begin stores r under id if there is no record, or if the one there has r.Revision, which is not 0 then. It returns what is
-	// there afterwards, and whether that is r. What it returns is not to be changed. ErrKeysFull means that there is no room: a store does not
-	// forget a record before it expires to make some.
+	// there afterwards, and whether that is r. What it returns is not to be changed. ErrKeysFull means that there is no room, ErrKeyShareFull that
+	// the caller has all that one caller may have: a store does not forget a record before it expires to make some.
 	Begin(ctx context.Context, id Hash, r KeyRecord) (KeyRecord, bool, error)
 	// Finish replaces the record under id by r, if it still is that of r.Owner, else returns ErrKeyLost. State 0 removes it. A store that
 	// has no room for the answer keeps the record without it, as Cut.
@@ -84,6 +84,8 @@ type KeyStore interface {
 var (
 	// ErrKeysFull says that a store has no room for another record.
 	ErrKeysFull = errors.New("no room for another idempotency record")
+	// ErrKeyShareFull says that a store has no room for another record of the same caller.
+	ErrKeyShareFull = errors.New("no room for another idempotency record of this caller")
 	// ErrKeyLost says that a record belongs to another call by now, or is gone.
 	ErrKeyLost = errors.New("the idempotency record belongs to another call")
 )

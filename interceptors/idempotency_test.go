@@ -328,7 +328,7 @@ func TestCrashBeforeRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{Snapshot: snap}
 		n := 0
-		store := interceptors.NewKeyMemory(0)
+		store := interceptors.NewKeyMemory(0, 0)
 		policy := func(store interceptors.KeyStore) call.Handler {
 			return interceptors.Chain(instant(&n), interceptors.Idempotency(interceptors.Options{Logger: discard(), Idempotency: interceptors.IdempotencyOptions{Store: store}}))
 		}
@@ -424,7 +424,7 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 		o    interceptors.IdempotencyOptions
 	}{
 		{"for a record", interceptors.IdempotencyOptions{MaxAnswerBytes: 8 << 10}},
-		{"for the store", interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(32 << 10)}}, // 8 KiB for one caller
+		{"for the store", interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(32<<10, 0)}}, // 8 KiB for one caller
 	} {
 		s.mu.Lock()
 		clear(s.executed)
@@ -443,14 +443,14 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 
 func TestStoreIsFull(t *testing.T) {
 	s := openShop(t)
-	handler := s.chain(interceptors.Options{Idempotency: interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(16 << 10)}})
+	handler := s.chain(interceptors.Options{Idempotency: interceptors.IdempotencyOptions{Store: interceptors.NewKeyMemory(16<<10, 0)}})
 	place := func(by, key string) got {
 		return s.do(t, handler, order{method: "Place", json: `{"id":"7"}`, keys: []string{key}, by: &identity.Principal{ID: by}})
 	}
 	kept := 0
 	for ; kept < 100; kept++ {
 		if g := place("noisy", fmt.Sprint(kept)); g.err != nil {
-			if g.reason() != "ResourceExhausted IDEMPOTENCY_STORE_FULL" {
+			if g.reason() != "ResourceExhausted IDEMPOTENCY_SHARE_FULL" {
 				t.Fatal(g.err)
 			}
 			break
@@ -464,6 +464,13 @@ func TestStoreIsFull(t *testing.T) {
 	}
 	if g := place("quiet", "0"); g.err != nil {
 		t.Errorf("another caller, beside one that has used up its room: %v", g.err)
+	}
+	var last got
+	for i := 0; i < 100 && last.err == nil; i++ {
+		last = place(fmt.Sprint("caller ", i), "0")
+	}
+	if last.err == nil || last.reason() != "ResourceExhausted IDEMPOTENCY_STORE_FULL" {
+		t.Errorf("one of many callers, when there is no more room at all: %v", last.err)
 	}
 }
 

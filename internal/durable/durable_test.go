@@ -48,7 +48,7 @@ func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	ctx := t.Context()
-	keys, err := durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler))
+	keys, err := durable.OpenKeys(ctx, s, 0, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestKeys(t *testing.T) {
 	s.Close()
 
 	s = open(t, dir) // after a restart
-	if keys, err = durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler)); err != nil {
+	if keys, err = durable.OpenKeys(ctx, s, 0, 0, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	have, mine, err := keys.Begin(ctx, id, other)
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 // TestKeyTooLarge keeps a record whose answer is too large, without the answer.
 func TestKeyTooLarge(t *testing.T) {
 	ctx := t.Context()
-	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 0, slog.New(slog.DiscardHandler))
+	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 0, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,10 +120,74 @@ func TestKeyTooLarge(t *testing.T) {
 	}
 }
 
+// TestKeyShares bounds what one caller has of the table, at all instances and whoever has written it: others have room, and what is there goes on.
+func TestKeyShares(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, t.TempDir())
+	var instances []*durable.Keys
+	openKeys := func() *durable.Keys {
+		keys, err := durable.OpenKeys(ctx, s, 256<<10, 32<<10, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(keys.Close)
+		return keys
+	}
+	instances = append(instances, openKeys(), openKeys())
+	begin := func(at *durable.Keys, caller, key string, ttl time.Duration) (interceptors.KeyRecord, error) {
+		r := interceptors.KeyRecord{Caller: hash(caller), State: interceptors.KeyRunning, Owner: key, Lease: time.Now().Add(ttl), Expires: time.Now().Add(ttl)}
+		have, _, err := at.Begin(ctx, hash(caller+key), r)
+		return have, err
+	}
+	first, err := begin(instances[0], "noisy", "first", time.Hour)
+	n := 1
+	for ; err == nil && n < 1000; n++ {
+		_, err = begin(instances[0], "noisy", fmt.Sprint(n), 5*time.Second)
+	}
+	if !errors.Is(err, interceptors.ErrKeyShareFull) || n < 10 {
+		t.Fatalf("a caller beyond its share got %v after %d keys, want ErrKeyShareFull", err, n)
+	}
+	instances = append(instances, openKeys())
+	for i, one := range instances {
+		refused := func() bool {
+			_, err := begin(one, "noisy", fmt.Sprint("more", i), time.Second)
+			return errors.Is(err, interceptors.ErrKeyShareFull)
+		}
+		for began := time.Now(); !refused(); time.Sleep(10 * time.Millisecond) { // it follows the others
+			if time.Since(began) > time.Minute {
+				t.Fatalf("instance %d does not heed the share", i)
+			}
+			if i == 0 {
+				t.Fatal("the instance where the share was filled does not heed it")
+			}
+		}
+		if _, err := begin(one, "quiet", fmt.Sprint(i), time.Hour); err != nil {
+			t.Errorf("another caller at instance %d: %v", i, err)
+		}
+		if have, err := begin(one, "noisy", "first", time.Hour); err != nil || have.Owner != first.Owner {
+			t.Errorf("a key that is there, at instance %d: %+v, %v", i, have, err)
+		}
+	}
+	first.State, first.Replies = interceptors.KeyDone, [][]byte{make([]byte, 8<<10)}
+	if err := instances[0].Finish(ctx, hash("noisyfirst"), first); err != nil {
+		t.Errorf("Finish in a full share: %v", err)
+	}
+	if have, err := begin(instances[1], "noisy", "first", time.Hour); err != nil || have.State != interceptors.KeyDone || !have.Cut {
+		t.Errorf("record %+v, %v, want it done, and without an answer that the share has no room for", have, err)
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) { // keys expire
+		if _, err := begin(instances[2], "noisy", "later", time.Hour); err == nil {
+			return
+		} else if !errors.Is(err, interceptors.ErrKeyShareFull) || time.Since(began) > time.Minute {
+			t.Fatalf("a new key once others have expired: %v", err)
+		}
+	}
+}
+
 // TestKeysFull refuses new keys when there is no room, and records what is under way.
 func TestKeysFull(t *testing.T) {
 	ctx := t.Context()
-	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 64<<10, slog.New(slog.DiscardHandler))
+	keys, err := durable.OpenKeys(ctx, open(t, t.TempDir()), 64<<10, 1<<20, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +219,7 @@ func TestOneOwner(t *testing.T) {
 	var instances [2]*durable.Keys
 	for i := range instances {
 		var err error
-		if instances[i], err = durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler)); err != nil {
+		if instances[i], err = durable.OpenKeys(ctx, s, 0, 0, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -462,7 +526,7 @@ func wait(t *testing.T, what string, f func() bool) {
 func TestKeysOfADeadProcess(t *testing.T) {
 	dir, ctx, now := t.TempDir(), t.Context(), time.Now()
 	s := open(t, dir)
-	keys, err := durable.OpenKeys(ctx, s, 0, slog.New(slog.DiscardHandler))
+	keys, err := durable.OpenKeys(ctx, s, 0, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +542,7 @@ func TestKeysOfADeadProcess(t *testing.T) {
 	keys.Close()
 	s.Close()
 
-	if keys, err = durable.OpenKeys(ctx, open(t, dir), 0, slog.New(slog.DiscardHandler)); err != nil {
+	if keys, err = durable.OpenKeys(ctx, open(t, dir), 0, 0, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	defer keys.Close()

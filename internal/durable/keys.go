@@ -25,6 +25,7 @@ type Keys struct {
 	kv       *store.KV
 	instance string // the store's, if it is this process's alone; else ""
 	later    later
+	shares   *shares
 }
 
 var _ interceptors.KeyStore = (*Keys)(nil)
@@ -32,19 +33,47 @@ var _ interceptors.KeyStore = (*Keys)(nil)
 // maxRecordBytes bounds one record; the answer of a larger one is not kept.
 const maxRecordBytes = 4 << 20
 
-// OpenKeys opens the records in s. maxBytes bounds all of them: when it is reached new keys are refused, none is forgotten. Close ends it.
-func OpenKeys(ctx context.Context, s *store.Store, maxBytes int64, logger *slog.Logger) (*Keys, error) {
-	kv, err := s.KV(ctx, store.KVConfig{Name: "keys", MaxBytes: maxBytes, MaxValueBytes: maxRecordBytes})
+// OpenKeys opens the records in s. maxBytes bounds all of them, and maxCallerBytes those of one caller, 0 meaning a quarter of maxBytes: when one is reached
+// new keys are refused, none is forgotten. Close ends it.
+func OpenKeys(ctx context.Context, s *store.Store, maxBytes, maxCallerBytes int, logger *slog.Logger) (*Keys, error) {
+	if maxBytes <= 0 {
+		maxBytes = interceptors.DefaultKeyBytes
+	}
+	if maxCallerBytes <= 0 {
+		maxCallerBytes = maxBytes / 4
+	}
+	kv, err := s.KV(ctx, store.KVConfig{Name: "keys", MaxBytes: int64(maxBytes), MaxValueBytes: maxRecordBytes})
 	if err != nil {
 		return nil, err
 	}
 	k := &Keys{kv: kv, instance: s.Instance()}
 	k.later.finish, k.later.logger, k.later.ending = k.record, logger, make(chan struct{})
+	k.shares = newShares(kv, maxCallerBytes, logger)
 	return k, nil
 }
 
 // Close ends the trying of what could not be recorded.
-func (k *Keys) Close() { k.later.close() }
+func (k *Keys) Close() {
+	k.later.close()
+	k.shares.close()
+}
+
+// write creates or updates a record as its caller's.
+func (k *Keys) write(ctx context.Context, id interceptors.Hash, r *interceptors.KeyRecord, raw []byte, revision uint64) (uint64, error) {
+	caller, key, ttl := callerOf(r.Caller), keyOf(id), lives(r)
+	kv := k.kv.Of(caller)
+	var now uint64
+	var err error
+	if revision == 0 {
+		now, err = kv.Create(ctx, key, raw, ttl)
+	} else {
+		now, err = kv.Update(ctx, key, raw, revision, ttl)
+	}
+	if err == nil {
+		k.shares.wrote(key, sharer{caller, kv.Size(key, len(raw)), now, time.Now().Add(ttl)})
+	}
+	return now, err
+}
 
 // keyRecord is a record as it is stored.
 type keyRecord struct {
@@ -133,12 +162,12 @@ func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.K
 	}
 	for range claimTries {
 		var revision uint64
-		if r.Revision == 0 {
-			revision, err = k.kv.Create(ctx, keyOf(id), raw, lives(&r))
-		} else {
-			revision, err = k.kv.Update(ctx, keyOf(id), raw, r.Revision, lives(&r))
+		full := r.Revision == 0 && !k.shares.fits(callerOf(r.Caller), keyOf(id), k.kv.Size(keyOf(id), len(raw)))
+		if !full {
+			revision, err = k.write(ctx, id, &r, raw, r.Revision)
 		}
 		switch {
+		case full: // unless it is there
 		case err == nil:
 			r.Revision = revision
 			return r, true, nil
@@ -151,7 +180,10 @@ func (k *Keys) Begin(ctx context.Context, id interceptors.Hash, r interceptors.K
 			return interceptors.KeyRecord{}, false, err
 		}
 		e, err := k.kv.Get(ctx, keyOf(id))
-		if errors.Is(err, store.ErrNotFound) { // it has gone between the two
+		switch {
+		case errors.Is(err, store.ErrNotFound) && full:
+			return interceptors.KeyRecord{}, false, interceptors.ErrKeyShareFull
+		case errors.Is(err, store.ErrNotFound): // it has gone between the two
 			r.Revision = 0
 			continue
 		}
@@ -209,14 +241,16 @@ func (k *Keys) record(ctx context.Context, id interceptors.Hash, r interceptors.
 	if err != nil {
 		return err
 	}
-	if _, err = k.kv.Update(ctx, keyOf(id), raw, e.Revision, lives(&r)); !errors.Is(err, store.ErrFull) {
-		return lost(err)
+	if k.shares.fits(callerOf(r.Caller), keyOf(id), k.kv.Size(keyOf(id), len(raw))) {
+		if _, err = k.write(ctx, id, &r, raw, e.Revision); !errors.Is(err, store.ErrFull) {
+			return lost(err)
+		}
 	}
 	r.Replies, r.Header, r.Trailer, r.Cut = nil, nil, nil, true
 	if raw, err = k.encode(&r); err != nil {
 		return err
 	}
-	_, err = k.kv.Update(ctx, keyOf(id), raw, e.Revision, lives(&r))
+	_, err = k.write(ctx, id, &r, raw, e.Revision)
 	return lost(err)
 }
 

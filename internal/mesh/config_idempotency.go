@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -13,9 +14,10 @@ import (
 type Idempotency struct {
 	// TTL is how long a key is remembered, from the first call with it. It must be longer than anybody retries. Default 24h.
 	TTL Duration `yaml:"ttl"`
-	// MaxBytes bounds all records together; when it is reached new keys are refused, none is forgotten. Default 64 MiB, of which one caller
-	// gets a quarter.
+	// MaxBytes bounds all records together; when it is reached new keys are refused, none is forgotten. Default 64 MiB.
 	MaxBytes int `yaml:"max_bytes"`
+	// Share is the part of MaxBytes that one caller may have; callers that are nobody are one. Default 0.25; 1: all of it.
+	Share float64 `yaml:"share"`
 	// MaxAnswerBytes bounds the answer that is kept with a key. A larger one cannot be replayed. Default 1 MiB.
 	MaxAnswerBytes int `yaml:"max_answer_bytes"`
 	// Methods are patterns of the methods whose keys are kept; those of others only reach the backend. Default: all that are not read-only.
@@ -32,20 +34,24 @@ func (i *Idempotency) normalise() error {
 	if i.TTL < Duration(time.Minute) {
 		return fmt.Errorf("idempotency.ttl %s is shorter than anybody retries: a key that is forgotten lets a call run twice; give it a minute at least", time.Duration(i.TTL))
 	}
-	if i.MaxBytes == 0 {
-		i.MaxBytes = 64 << 20
+	if i.Share < 0 || i.Share > 1 {
+		return fmt.Errorf("idempotency.share %v is not between 0 and 1: it is the part of max_bytes that one caller may have", i.Share)
 	}
+	i.MaxBytes, i.Share = cmp.Or(i.MaxBytes, interceptors.DefaultKeyBytes), cmp.Or(i.Share, 0.25)
 	if i.MaxAnswerBytes == 0 {
-		i.MaxAnswerBytes = min(1<<20, i.MaxBytes/4)
+		i.MaxAnswerBytes = min(1<<20, i.maxCallerBytes())
 	}
-	if i.MaxAnswerBytes > i.MaxBytes/4 {
-		return fmt.Errorf("idempotency.max_answer_bytes %d is above a quarter of idempotency.max_bytes %d, which is all that one caller gets: lower the one or raise the other", i.MaxAnswerBytes, i.MaxBytes)
+	if i.MaxAnswerBytes > i.maxCallerBytes() {
+		return fmt.Errorf("idempotency.max_answer_bytes %d is above %d, which is all that one caller gets: lower it, or raise idempotency.max_bytes or idempotency.share", i.MaxAnswerBytes, i.maxCallerBytes())
 	}
 	if err := checkMethodPatterns(i.Methods); err != nil {
 		return fmt.Errorf("idempotency.methods: %w", err)
 	}
 	return nil
 }
+
+// maxCallerBytes is what one caller may have.
+func (i *Idempotency) maxCallerBytes() int { return max(int(float64(i.MaxBytes)*i.Share), 1) }
 
 func (i *Idempotency) options(keys interceptors.KeyStore) interceptors.IdempotencyOptions {
 	o := interceptors.IdempotencyOptions{Store: keys, TTL: time.Duration(i.TTL), MaxAnswerBytes: i.MaxAnswerBytes}

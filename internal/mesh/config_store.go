@@ -80,7 +80,7 @@ const openTimeout = 2 * time.Minute
 func (m *Mesh) openState(ctx context.Context, none bool) error {
 	c := &m.config
 	if none || c.Data == "" && c.Store.NATS == "" {
-		m.state = state{keys: interceptors.NewKeyMemory(c.Idempotency.MaxBytes), approvals: interceptors.NewApprovalMemory(c.Approvals.Max)}
+		m.state = state{keys: interceptors.NewKeyMemory(c.Idempotency.MaxBytes, c.Idempotency.maxCallerBytes()), approvals: interceptors.NewApprovalMemory(c.Approvals.Max)}
 		if memory := c.Results.store(); memory != nil {
 			m.state.objects = memory
 		}
@@ -103,7 +103,7 @@ func (m *Mesh) openState(ctx context.Context, none bool) error {
 	if err := m.measureStore(); err != nil {
 		return err
 	}
-	keys, err := durable.OpenKeys(ctx, s, int64(c.Idempotency.MaxBytes), m.log)
+	keys, err := durable.OpenKeys(ctx, s, c.Idempotency.MaxBytes, c.Idempotency.maxCallerBytes(), m.log)
 	if err != nil {
 		return fmt.Errorf("idempotency records: %w", err)
 	}

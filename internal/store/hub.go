@@ -117,7 +117,7 @@ func (h *hub) leave(r *reader) {
 
 func (h *hub) run(ctx context.Context, last uint64, done chan struct{}) {
 	defer close(done)
-	err := consume(ctx, h.log.stream, h.log.prefix+">", last, func(m jetstream.Msg) error {
+	err := consume(ctx, h.log.stream, h.log.prefix+">", last, false, func(m jetstream.Msg) error {
 		e, err := h.log.event(m)
 		if err != nil {
 			return err

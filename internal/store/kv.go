@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,13 +33,19 @@ type KV struct {
 	opened time.Time
 	prefix string
 	max    int
-	room   room
+	room   *room
+	owner  string
 }
 
 // Entry is the value of a key.
 type Entry struct {
 	Key   string
 	Value []byte
+	// Owner is whose it is, as Of has it, Size what it takes of the table's bound, about, and TTL how long it lives from Written on, 0 for ever. Only
+	// FollowSizes tells them.
+	Owner string
+	Size  int
+	TTL   time.Duration
 	// Revision is what Update and Delete compare with. It grows with every write to the table.
 	Revision uint64
 	// Written is when, by the engine's clock.
@@ -69,7 +76,22 @@ func (s *Store) KV(ctx context.Context, c KVConfig) (*KV, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &KV{store: s, stream: st, opened: time.Now(), prefix: prefix, max: c.MaxValueBytes, room: room{max: uint64(c.MaxBytes)}}, nil //nolint:gosec // positive
+	return &KV{store: s, stream: st, opened: time.Now(), prefix: prefix, max: c.MaxValueBytes, room: &room{max: uint64(c.MaxBytes)}}, nil //nolint:gosec // positive
+}
+
+// ownerHeader says whose a value is.
+const ownerHeader = "Toolway-Owner"
+
+// Of is the same table, of which each value that is written is marked as the owner's, a token.
+func (k *KV) Of(owner string) *KV {
+	of := *k
+	of.owner = owner
+	return &of
+}
+
+// Size is what a value takes of the table's bound, about.
+func (k *KV) Size(key string, valueBytes int) int {
+	return len(k.prefix) + len(key) + valueBytes + overhead
 }
 
 func legalKey(key string) bool {
@@ -165,7 +187,11 @@ func (k *KV) put(ctx context.Context, key string, value []byte, revision uint64,
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(wholeSeconds(ttl)))
 	}
-	rev, err := k.publish(ctx, &nats.Msg{Subject: k.prefix + key, Data: value}, options...)
+	m := &nats.Msg{Subject: k.prefix + key, Data: value}
+	if k.owner != "" {
+		m.Header = nats.Header{ownerHeader: {k.owner}}
+	}
+	rev, err := k.publish(ctx, m, options...)
 	return rev, k.store.conflict(ctx, k.stream, k.prefix+key, revision, err)
 }
 
@@ -244,7 +270,7 @@ func (k *KV) Watch(ctx context.Context, under string, each func(e Entry, live bo
 	if err != nil {
 		return err
 	}
-	return k.follow(ctx, filter, info.State.LastSeq, each)
+	return k.follow(ctx, filter, info.State.LastSeq, each, false)
 }
 
 // Follow gives the entries under some tokens that are there, oldest write first, and then the writes as Watch does.
@@ -253,15 +279,30 @@ func (k *KV) Follow(ctx context.Context, under string, each func(e Entry, live b
 	if err != nil {
 		return err
 	}
-	return k.follow(ctx, filter, 0, each)
+	return k.follow(ctx, filter, 0, each, false)
 }
 
-func (k *KV) follow(ctx context.Context, filter string, last uint64, each func(e Entry, live bool) error) error {
+// FollowSizes is Follow for all keys, without their values: it tells whose they are, their sizes and how long they live. What has expired while the store was
+// away for more than a minute is not told.
+func (k *KV) FollowSizes(ctx context.Context, each func(e Entry, live bool) error) error {
+	return k.follow(ctx, k.prefix+">", 0, each, true)
+}
+
+func (k *KV) follow(ctx context.Context, filter string, last uint64, each func(e Entry, live bool) error, sizes bool) error {
 	for {
-		err := consume(ctx, k.stream, filter, last, func(m jetstream.Msg) error {
+		err := consume(ctx, k.stream, filter, last, sizes, func(m jetstream.Msg) error {
 			e, live, err := k.entry(m)
 			if err != nil {
 				return err
+			}
+			if sizes {
+				h := m.Headers()
+				n, err := strconv.Atoi(h.Get(nats.MsgSize))
+				if err != nil {
+					return fmt.Errorf("store: the size of key %q: %w", e.Key, err)
+				}
+				e.Owner, e.Size = h.Get(ownerHeader), k.Size(e.Key, n)
+				e.TTL, _ = time.ParseDuration(h.Get(jetstream.MsgTTLHeader)) // we have written it
 			}
 			last = e.Revision
 			return each(e, live)
@@ -301,9 +342,9 @@ func pause(ctx context.Context) {
 
 // consume gives each message of a subject after a sequence to take, as they come, until ctx ends or take returns an error. A consumer that has
 // lost its server ends with ErrUnavailable: the caller begins another where this one stopped.
-func consume(ctx context.Context, st jetstream.Stream, subject string, after uint64, take func(jetstream.Msg) error) error {
+func consume(ctx context.Context, st jetstream.Stream, subject string, after uint64, headersOnly bool, take func(jetstream.Msg) error) error {
 	c, err := st.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, InactiveThreshold: time.Minute,
+		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, InactiveThreshold: time.Minute, HeadersOnly: headersOnly,
 	})
 	if err != nil {
 		return classify(err)

@@ -63,9 +63,16 @@ func (r *room) saw(have, n uint64) bool {
 	return true
 }
 
+// Used is how much of the table's bound is taken, as this process has seen it when it last made a key; 0 before.
+func (k *KV) Used() int {
+	k.room.mu.Lock()
+	defer k.room.mu.Unlock()
+	return int(k.room.had + k.room.since) //nolint:gosec // a size
+}
+
 // take returns ErrFull if a new key or a large value does not fit. Several instances that write at one time may go beyond the bound a little.
 func (k *KV) take(ctx context.Context, key string, value []byte) error {
-	n := uint64(len(k.prefix) + len(key) + len(value) + overhead) //nolint:gosec // lengths
+	n := uint64(k.Size(key, len(value))) //nolint:gosec // a length
 	fits, look := k.room.ask(n)
 	if look {
 		info, err := k.info(ctx)

@@ -171,6 +171,9 @@ func (x *index) tend(ctx context.Context) {
 				if errors.Is(err, store.ErrUnavailable) {
 					break // for the others too
 				}
+				if err != nil {
+					x.drop(who)
+				}
 				if err != nil && !errors.Is(err, store.ErrNotFound) {
 					x.tasks.log.Error("a task that is overdue cannot be ended", "task", who.id, "error", err)
 				}
@@ -178,6 +181,13 @@ func (x *index) tend(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// drop has a task not ended any more: its record has expired unheard, or cannot be read.
+func (x *index) drop(who name) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.open, who)
 }
 
 func (x *index) addOverdue(now time.Time, to map[name]bool) {
