@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/toolway/toolway/internal/apart"
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
 	"github.com/toolway/toolway/internal/nearmiss"
@@ -90,38 +91,47 @@ func (a *Adapter) run(ctx context.Context, m *catalog.Method, t *toolCall) (*res
 			return a.refuse(ctx, m, t, badArguments(err), errBadArguments), nil
 		}
 		at := a.attempt(ctx, m, t, requests, last, p)
-		ask := at.asks()
-		switch {
-		case last != nil && last.foreign:
-			return nil, invalidParams(errForeignState.Error())
-		case at.call.Hidden:
-			p.stop()
-			return nil, a.unknownTool(call.WithPrincipal(ctx, at.call.Principal), a.conf.Catalog.Snapshot(), t.name)
-		case at.call.Task != "":
-			p.stop()
-			return a.createdTask(ctx, at.call), nil
-		case ask == nil && t.client.modern && onlyAsTask(at.err):
-			p.stop()
-			return nil, needsTasks("tool " + strconv.Quote(m.Tool.Name) + " runs only as a task")
-		case ask == nil:
-			p.stop()
-			return a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
-		}
-		if next := at.unasked(m, t, ask, last); next != nil && rounds < maxRounds {
-			last = next
-			continue
-		}
-		if t.client.modern {
-			p.stop()
-			return a.inputResult(m, t, at, ask, last)
-		}
-		next, refusal := a.fulfil(ctx, m, t, at, ask)
-		if refusal != nil || rounds == maxRounds {
-			p.stop()
-			return cmp.Or(refusal, a.tooManyRounds(at)), nil
+		next, res, err := a.after(ctx, m, t, &at, last, p, rounds)
+		if next == nil {
+			return res, err
 		}
 		last = next
 	}
+}
+
+// after is what follows a round: the next one, or else the result.
+func (a *Adapter) after(ctx context.Context, m *catalog.Method, t *toolCall, at *attempt, last *round, p *progress, rounds int) (*round, *result, error) {
+	ask := at.asks()
+	switch {
+	case last != nil && last.foreign:
+		return nil, nil, invalidParams(errForeignState.Error())
+	case at.call.Hidden:
+		p.stop()
+		return nil, nil, a.unknownTool(call.WithPrincipal(ctx, at.call.Principal), a.conf.Catalog.Snapshot(), t.name)
+	case at.call.Task != "":
+		p.stop()
+		return nil, a.createdTask(ctx, at.call), nil
+	case ask == nil && t.client.modern && onlyAsTask(at.err):
+		p.stop()
+		return nil, nil, needsTasks("tool " + strconv.Quote(m.Tool.Name) + " runs only as a task")
+	case ask == nil:
+		p.stop()
+		return nil, a.shown(a.finish(ctx, at.call, at.kept, at.err), at.call), nil
+	}
+	if next := at.unasked(m, t, ask, last); next != nil && rounds < maxRounds {
+		return next, nil, nil
+	}
+	if t.client.modern {
+		p.stop()
+		res, err := a.inputResult(m, t, *at, ask, last)
+		return nil, res, err
+	}
+	next, refusal := a.fulfil(ctx, m, t, *at, ask)
+	if refusal != nil || rounds == maxRounds {
+		p.stop()
+		return nil, cmp.Or(refusal, a.tooManyRounds(*at)), nil
+	}
+	return next, nil, nil
 }
 
 // errBadArguments is what logs and audit are told of arguments that do not fit: the agent is told more, which may quote them.
@@ -162,8 +172,18 @@ type attempt struct {
 	err   error
 }
 
-// attempt makes one round of a tool call.
+// attempt makes one round of a tool call. Its frame is on the stack while the call waits, as those of its callers are: what comes before and after is apart.
 func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, requests func() (*call.Frame, error), last *round, p *progress) attempt {
+	at := a.prepare(ctx, m, t, last, p)
+	if t.buffer != nil {
+		defer func() { *t.buffer = t.keeper.json }()
+	}
+	at.err = a.conf.Handler(call.NewStream(ctx, at.call, last.bring(at.call, requests), at.kept.keep, nil))
+	return at
+}
+
+// prepare makes what a round needs.
+func (a *Adapter) prepare(ctx context.Context, m *catalog.Method, t *toolCall, last *round, p *progress) attempt {
 	c := call.New(m, call.MCP)
 	c.Protocol, c.Peer = t.protocol, t.peer
 	c.Forward = forward(a.conf.Rules, t.header, t.meta)
@@ -181,7 +201,7 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 		c.Asker = at.asker
 	}
 	if t.begin != nil && (t.notify != nil || t.log != nil) && m.Kind().Server {
-		t.begin()
+		apart.Run(t.begin)
 	}
 	k := &t.keeper
 	*k = keeper{} // and not a whole one that is made elsewhere and copied
@@ -190,10 +210,8 @@ func (a *Adapter) attempt(ctx context.Context, m *catalog.Method, t *toolCall, r
 	k.limit(&a.conf)
 	if t.buffer != nil {
 		k.json = (*t.buffer)[:0]
-		defer func() { *t.buffer = k.json }()
 	}
 	at.kept = k
-	at.err = a.conf.Handler(call.NewStream(ctx, c, last.bring(c, requests), k.keep, nil))
 	return at
 }
 

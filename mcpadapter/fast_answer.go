@@ -77,12 +77,27 @@ func (q *quickAnswer) bare(after int) [3][]byte {
 func size(pieces [3][]byte) int { return len(pieces[0]) + len(pieces[1]) + len(pieces[2]) }
 
 // answerQuick answers q, which scan found fit for the fast path. What the transport knows of the caller is in s.call. Refusals are those of tools/list and tools/call themselves.
-func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, s *scratch) (answer quickAnswer) {
+func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, s *scratch) quickAnswer {
+	res, err := a.callQuick(ctx, q, s)
+	return a.writeQuick(ctx, q, s, res, err)
+}
+
+// callQuick calls the tool that q calls, if it does. All that has a large frame stands apart from it and its callers, which are on the stack while a call waits.
+func (a *Adapter) callQuick(ctx context.Context, q *quickRequest, s *scratch) (*result, error) {
+	if q.method != "tools/call" {
+		return nil, nil //nolint:nilnil // writeQuick has the rest
+	}
+	t := &s.call
+	t.name, t.arguments, t.meta, t.buffer = q.name, q.arguments, q.meta.crossing, &s.json
+	return a.call(ctx, t)
+}
+
+// writeQuick writes the answer to q, which is res or err if q calls a tool.
+func (a *Adapter) writeQuick(ctx context.Context, q *quickRequest, s *scratch, res *result, err error) (answer quickAnswer) {
 	out := append(append(s.out[:0], eventBegin...), `{"jsonrpc":"2.0","id":`...)
 	out = append(out, q.id...)
 	var shared []byte
 	split := 0 // where shared goes
-	var err error
 	switch q.method {
 	case "tools/list":
 		var next string
@@ -93,10 +108,7 @@ func (a *Adapter) answerQuick(ctx context.Context, q *quickRequest, s *scratch) 
 			out = append(a.appendListEnd(out, next, q.modern()), "}}"...)
 		}
 	case "tools/call":
-		var res *result
-		t := &s.call
-		t.name, t.arguments, t.meta, t.buffer = q.name, q.arguments, q.meta.crossing, &s.json
-		if res, err = a.call(ctx, t); err == nil {
+		if err == nil {
 			s.out = out
 			buffer.Room(&s.out, res.size())
 			out = s.out

@@ -53,21 +53,32 @@ func (e *endpoint) quick(w http.ResponseWriter, r *http.Request, rc *http.Respon
 			defer e.cancels.add(session, q.id, cancel)()
 		}
 		if form == asEvents {
-			if q.meta.token != nil {
-				from.begin = reply.beginStream
-				from.notify = func(p step) { reply.event(append(appendProgress([]byte(eventBegin), q.meta.token, p), eventEnd...)) }
-			}
-			if level := logLevel(q.meta.logLevel); level != 0 && q.modern() {
-				from.begin = reply.beginStream
-				from.log = &logSink{from: level, send: func(data []byte, level mcp.LoggingLevel, logger string) {
-					reply.event(append(appendLog([]byte(eventBegin), data, level, logger), eventEnd...))
-				}}
-			}
-			reply.keepAlive()
+			reply.tells(from, q)
 		}
 	}
-	reply.conclude(e.adapter.answerQuick(ctx, q, s), q.modern())
+	res, err := e.adapter.callQuick(ctx, q, s)
+	e.concludeQuick(ctx, q, s, res, err)
 	return true
+}
+
+// concludeQuick answers q, with res or err if it calls a tool.
+func (e *endpoint) concludeQuick(ctx context.Context, q *quickRequest, s *scratch, res *result, err error) {
+	s.reply.conclude(e.adapter.writeQuick(ctx, q, s, res, err), q.modern())
+}
+
+// tells has the call of q tell how it gets on, as far as the client wants to know.
+func (r *reply) tells(from *caller, q *quickRequest) {
+	if q.meta.token != nil {
+		from.begin = r.beginStream
+		from.notify = func(p step) { r.event(append(appendProgress([]byte(eventBegin), q.meta.token, p), eventEnd...)) }
+	}
+	if level := logLevel(q.meta.logLevel); level != 0 && q.modern() {
+		from.begin = r.beginStream
+		from.log = &logSink{from: level, send: func(data []byte, level mcp.LoggingLevel, logger string) {
+			r.event(append(appendLog([]byte(eventBegin), data, level, logger), eventEnd...))
+		}}
+	}
+	r.keepAlive()
 }
 
 // quickHeader says whether the header of a request is one that the SDK would take. Of 2026-07-28 it has to say again what the body says.

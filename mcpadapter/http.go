@@ -126,13 +126,7 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has no connection
 	s := e.adapter.scratch()
 	if err := e.readBody(w, r, s); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			id := headID(s.body[:min(len(s.body), idWindow)]) // the rest is not read
-			refuse(w, http.StatusRequestEntityTooLarge, id, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
-			return
-		}
-		refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeParseError, "the message ended early, or took longer than %v", bodyTimeout))
+		refuseBody(w, s.body, err)
 		return
 	}
 	_ = rc.SetReadDeadline(time.Time{})
@@ -140,7 +134,22 @@ func (e *endpoint) post(w http.ResponseWriter, r *http.Request) {
 		e.adapter.free(s)
 		return
 	}
-	body := s.body // the SDK may keep it
+	e.slow(w, r, s.body)
+}
+
+// refuseBody answers a message of which only read has come.
+func refuseBody(w http.ResponseWriter, read []byte, err error) {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		id := headID(read[:min(len(read), idWindow)]) // the rest is not read
+		refuse(w, http.StatusRequestEntityTooLarge, id, rpcError(jsonrpc.CodeInvalidRequest, "the message is longer than %d bytes", tooLarge.Limit))
+		return
+	}
+	refuse(w, http.StatusBadRequest, nil, rpcError(jsonrpc.CodeParseError, "the message ended early, or took longer than %v", bodyTimeout))
+}
+
+// slow is for a message that is not one of the fast path. The SDK may keep the body.
+func (e *endpoint) slow(w http.ResponseWriter, r *http.Request, body []byte) {
 	msg, rpcErr := parseEnvelope(body)
 	if rpcErr != nil {
 		refuse(w, http.StatusBadRequest, msg.id, rpcErr)
