@@ -134,6 +134,8 @@ func (p *controlPlane) StreamAggregatedResources(s discoveryv3.AggregatedDiscove
 			return s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: v, Nonce: v, TypeUrl: url, Resources: []*anypb.Any{all[url]}})
 		}
 		select {
+		case <-s.Context().Done():
+			return s.Context().Err()
 		case err := <-failed:
 			return err
 		case r := <-requests:
