@@ -91,7 +91,14 @@ func TestClientStream(t *testing.T) {
 			list.Append(item)
 		}
 	}}
-	g := newGateway(t, b, nil)
+	var told error // what the chain makes of a call, in its log and audit too
+	g := newGateway(t, b, func(c *gateway.Config) {
+		chain := c.Handler
+		c.Handler = func(stream grpc.ServerStream) error {
+			told = chain(stream)
+			return told
+		}
+	})
 	tests := []struct {
 		name, body string
 		code       int
@@ -109,6 +116,9 @@ func TestClientStream(t *testing.T) {
 		res := do(g, "POST", library+"Upload", tt.body, "Content-Type", "application/x-ndjson")
 		if got := text(t, res); res.StatusCode != tt.code || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %d %s, want %d %s", tt.name, res.StatusCode, got, tt.code, tt.want)
+		}
+		if tt.code == 400 && status.Code(told) != codes.InvalidArgument {
+			t.Errorf("%s: the chain is told %v, want INVALID_ARGUMENT", tt.name, told)
 		}
 	}
 	res := do(g, "POST", library+"Upload", string(bytes.Repeat([]byte(" "), 5<<20))+"{}", "Content-Type", "application/x-ndjson")

@@ -86,18 +86,13 @@ func (e *refusal) with(key, value string) *refusal {
 
 // statusOf returns the status that the caller sees. What is no status becomes INTERNAL with a fixed text, and goes to the log.
 func (g *Gateway) statusOf(ctx context.Context, id ids, err error) *status.Status {
-	var bad *transcode.Error
-	if errors.As(err, &bad) {
-		n := 0
-		var of *messageError
-		if errors.As(err, &of) {
-			n = of.n
-		}
-		return invalid(bad, n)
-	}
 	var typed interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &typed) {
 		return typed.GRPCStatus()
+	}
+	var bad *transcode.Error
+	if errors.As(err, &bad) {
+		return invalid(bad, 0)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err)
@@ -117,6 +112,9 @@ func (e *messageError) Error() string { return inMessage(e.n) + e.why.Error() }
 
 // Unwrap returns what is wrong, without the number.
 func (e *messageError) Unwrap() error { return e.why }
+
+// GRPCStatus is what the chain, its log and its audit take it for.
+func (e *messageError) GRPCStatus() *status.Status { return invalid(e.why, e.n) }
 
 func inMessage(n int) string { return "message " + strconv.Itoa(n) + " of the request stream: " }
 
