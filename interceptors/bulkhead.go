@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
@@ -109,7 +108,7 @@ func (b *bulkheads) enter(gates []*gate, c *call.Call, stream grpc.ServerStream)
 
 func (b *bulkheads) refuse(c *call.Call, g *gate, err error) error {
 	if !errors.Is(err, errFull) && !errors.Is(err, errShare) {
-		return status.FromContextError(err).Err()
+		return endedWaiting(c, "bulkhead", g.name, err)
 	}
 	text := fmt.Sprintf("%s has %d calls under way, which is all that it may have", g.name, g.bulkhead.Max)
 	if errors.Is(err, errShare) {

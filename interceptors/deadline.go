@@ -2,10 +2,12 @@ package interceptors
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/toolway/toolway/internal/call"
 	"github.com/toolway/toolway/internal/catalog"
@@ -53,6 +55,17 @@ type withDeadline struct {
 
 func errSpent() error {
 	return call.Error(codes.DeadlineExceeded, "DEADLINE_SPENT", "the deadline leaves no time for the backend, which was not called", "hint", "give the call more time")
+}
+
+// endedWaiting is the error of a call that has ended while a policy had it wait for its turn at something, which has not come.
+func endedWaiting(c *call.Call, policy, at string, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		c.Decide(policy, "refused", "the caller went while the call waited")
+		return status.FromContextError(err).Err()
+	}
+	c.Decide(policy, "refused", "the deadline passed while the call waited")
+	return call.Error(codes.DeadlineExceeded, "DEADLINE_SPENT", "the deadline passed while the call waited for its turn at "+at+"; the backend was not called",
+		"hint", "give the call more time, or make fewer calls at once")
 }
 
 // budget returns the backend's deadline, or false if there is none.

@@ -253,8 +253,8 @@ func TestBulkheadWait(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := callBy(ctx, h, m, ""); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("%v, want DEADLINE_EXCEEDED", err)
+		if err := callBy(ctx, h, m, ""); status.Code(err) != codes.DeadlineExceeded || reason(err) != "DEADLINE_SPENT" {
+			t.Errorf("%v, want DEADLINE_EXCEEDED with DEADLINE_SPENT", err)
 		}
 		close(final.release)
 		first.Wait()

@@ -97,7 +97,7 @@ func (s *shedder) pass(l *lane, srv any, stream grpc.ServerStream, handler grpc.
 
 func (s *shedder) refuse(c *call.Call, l *lane, err error) error {
 	if !errors.Is(err, errFull) {
-		return status.FromContextError(err).Err()
+		return endedWaiting(c, "shed", fmt.Sprintf("backend %q", c.Method.Backend.Name), err)
 	}
 	text := fmt.Sprintf("backend %q takes %d calls at a time now, and calls of %s priority have to wait", c.Method.Backend.Name, l.limiter.Limit(), c.Method.Policy.Priority)
 	c.Decide("shed", "refused", text)
