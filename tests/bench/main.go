@@ -25,7 +25,7 @@ func main() {
 	idle := flag.Int("idle", 2000, "with -load: readers of a silent task; with -streams: streams of a kind")
 	active := flag.Int("active", 200, "with -load: readers of a busy task")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGPIPE) // whoever reads the tables may go
 	defer stop()
 	var err error
 	switch {
