@@ -1,6 +1,7 @@
 package hangup
 
 import (
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -118,7 +119,10 @@ func (w *Watcher) run(instance syscall.RawConn) {
 	for {
 		n := 0
 		err := instance.Read(func(fd uintptr) bool {
-			n, _ = syscall.EpollWait(int(fd), events, 0)
+			err := error(syscall.EINTR)
+			for errors.Is(err, syscall.EINTR) { // Go's poller would not tell again of what is there already
+				n, err = syscall.EpollWait(int(fd), events, 0)
+			}
 			return n > 0 // otherwise Go's poller waits for an event
 		})
 		if err != nil {
