@@ -56,7 +56,7 @@ func (h *halves) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamS
 	}
 	inner, err := h.enter(c, stream)
 	switch {
-	case err == errAround: //nolint:errorlint // it is never wrapped
+	case errors.Is(err, errAround):
 		return h.around(srv, stream, info, next)
 	case inner == nil:
 		return err
@@ -106,7 +106,7 @@ func newStretch(links []*link, final grpc.StreamHandler) grpc.StreamHandler {
 		switch goesOn, err := p.enter(); {
 		case goesOn:
 			return p.leave(s.next(nil, p.stream))
-		case err == errAround: //nolint:errorlint // it is never wrapped
+		case errors.Is(err, errAround):
 			return p.leave(p.around())
 		default:
 			return p.leave(err)
@@ -131,7 +131,7 @@ func (p *passing) enter() (goesOn bool, err error) {
 		step := p.c.Enter(&l.stage)
 		inner, err := l.enter(p.c, p.stream)
 		if inner == nil {
-			if err != errAround { //nolint:errorlint // it is never wrapped
+			if !errors.Is(err, errAround) {
 				p.c.Leave(step)
 			}
 			return false, err

@@ -43,8 +43,8 @@ type steps struct {
 	clock   time.Duration // the last reading, from the call's start
 }
 
-// Enter notes that the call has reached an interceptor, and returns the step for Leave. It is not inlined, nor is Leave, since the frames of the
-// chain are on the stack of every call that waits, a dozen times.
+// Enter notes that the call has reached an interceptor, and returns the step for Leave. It is not inlined, nor is Leave, since what calls
+// them is on the stack of a call that waits.
 //
 //go:noinline
 func (c *Call) Enter(s *Stage) int {
